@@ -16,9 +16,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Admission is why a caller may capture: the account's plan and, for an API token, the token. It comes from a cache, which admits at
-// once. What the cache decides is confirmed by the log: an acceptance by the append that relies on it, which has Admission.checks, and a
-// refusal by Admission.Confirm.
+// Admission is why a caller may capture: the account's plan and, for an API token, the token. It comes from a cache,
+// which admits at once. What the cache decides is confirmed by the log: an acceptance by the append that relies on it,
+// which has Admission.checks, and a refusal by Admission.Confirm.
 type Admission struct {
 	Caller  Caller
 	Account *Cached[account.State]
@@ -29,7 +29,8 @@ type Admission struct {
 	expires time.Time            // when the token or JWT expires; zero when the caller has neither
 }
 
-// Admit lets a caller in if its account has the feature crm_api. Otherwise the error is ErrFeatureDisabled, confirmed by the log.
+// Admit lets a caller in if its account has the feature crm_api. Otherwise the error is ErrFeatureDisabled, confirmed
+// by the log.
 func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error) {
 	cached, err := d.Account(ctx, caller.Account)
 	a := Admission{Caller: caller, Account: cached}
@@ -39,35 +40,37 @@ func (d *Directory) Admit(ctx context.Context, caller Caller) (Admission, error)
 	return a, err
 }
 
-// ByToken adds the caller's API token: an append that relies on the admission is refused once the token is revoked or has expired.
+// ByToken adds the caller's API token: an append that relies on the admission is refused once the token is revoked or
+// has expired.
 func (a Admission) ByToken(value token.Value, cached *Cached[token.State]) Admission {
 	a.value, a.token, a.expires = value, cached, cached.State.ExpiresAt
 	return a
 }
 
-// ByIntake adds the intake that a page posts to: an append that relies on the admission fails with ErrIntakeChanged once the intake
-// has changed.
+// ByIntake adds the intake that a page posts to: an append that relies on the admission fails with ErrIntakeChanged
+// once the intake has changed.
 func (a Admission) ByIntake(cached *Intake) Admission {
 	a.intake = cached
 	return a
 }
 
-// ByJWT adds when the caller's JWT was issued and when it expires: an append that relies on the admission is refused once the
-// account has revoked JWTs as old as this, or the JWT has expired. An issued that is zero is a JWT that does not say.
+// ByJWT adds when the caller's JWT was issued and when it expires: an append that relies on the admission is refused
+// once the account has revoked JWTs as old as this, or the JWT has expired. An issued that is zero is a JWT that does
+// not say.
 func (a Admission) ByJWT(issued, expires time.Time) Admission {
 	a.issued, a.expires = &issued, expires
 	return a
 }
 
-// seesLeads reports whether the answer to a capture may show what only earlier arrivals stored: to those who may read leads, and to
-// an API token if the account lets its tokens see leads.
+// seesLeads reports whether the answer to a capture may show what only earlier arrivals stored: to those who may read
+// leads, and to an API token if the account lets its tokens see leads.
 func (a Admission) seesLeads() bool {
 	tokens := a.token != nil && a.Account.State.TokensSeeLeads && !a.Caller.FromPage
 	return tokens || a.Caller.seesLeads()
 }
 
-// admit lets the caller in by the cached account and token. The errors are those of Confirm, which it calls before it refuses. A batch may
-// run for long, so it admits the caller of each line again.
+// admit lets the caller in by the cached account and token. The errors are those of Confirm, which it calls before it
+// refuses. A batch may run for long, so it admits the caller of each line again.
 func (a *Admission) admit(ctx context.Context, d *Directory) error {
 	if a.refusal(d.now()) == nil {
 		return nil
@@ -75,9 +78,9 @@ func (a *Admission) admit(ctx context.Context, d *Directory) error {
 	return a.Confirm(ctx, d)
 }
 
-// Confirm reads the token and the account from the log and decides by them. It precedes a refusal, which appends nothing and so would
-// confirm nothing: the holder of a revoked token learns nothing but that it is revoked. The errors are ErrUnauthorized,
-// ErrFeatureDisabled and those of the store.
+// Confirm reads the token and the account from the log and decides by them. It precedes a refusal, which appends
+// nothing and so would confirm nothing: the holder of a revoked token learns nothing but that it is revoked. The errors
+// are ErrUnauthorized, ErrFeatureDisabled and those of the store.
 func (a *Admission) Confirm(ctx context.Context, d *Directory) error {
 	if a.token != nil {
 		latest, err := d.ConfirmToken(ctx, a.value)
@@ -93,7 +96,8 @@ func (a *Admission) Confirm(ctx context.Context, d *Directory) error {
 	return a.refusal(d.now())
 }
 
-// refusal returns why the account, as last read, does not let the caller in: ErrUnauthorized, ErrFeatureDisabled, or nil if it does.
+// refusal returns why the account, as last read, does not let the caller in: ErrUnauthorized, ErrFeatureDisabled, or
+// nil if it does.
 func (a Admission) refusal(now time.Time) error {
 	if !a.expires.IsZero() && !now.Before(a.expires) {
 		return ErrUnauthorized
@@ -120,9 +124,11 @@ func (a Admission) checks() []eventstore.Write {
 	return checks
 }
 
-// confirmAfter confirms the admission if a conflict is about it, and reports whether it is. The errors are those of Confirm, and
-// ErrIntakeChanged.
-func (a *Admission) confirmAfter(ctx context.Context, d *Directory, conflict *eventstore.ConflictError) (about bool, err error) {
+// confirmAfter confirms the admission if a conflict is about it, and reports whether it is. The errors are those of
+// Confirm, and ErrIntakeChanged.
+func (a *Admission) confirmAfter(
+	ctx context.Context, d *Directory, conflict *eventstore.ConflictError,
+) (about bool, err error) {
 	switch {
 	case a.intake != nil && conflict.Stream == a.intake.stream:
 		return true, ErrIntakeChanged
@@ -132,15 +138,16 @@ func (a *Admission) confirmAfter(ctx context.Context, d *Directory, conflict *ev
 	return false, nil
 }
 
-// How many accounts, tokens and intakes a process caches. An account takes less than 10 KiB and mostly less than one, a token less than 1.
+// How many accounts, tokens and intakes a process caches. An account takes less than 10 KiB and mostly less than one, a
+// token less than 1.
 const (
 	accountCacheSize = 10_000
 	tokenCacheSize   = 50_000
 	intakeCacheSize  = 10_000
 )
 
-// Cached is a cached state of a stream. It may be stale, so a command that relies on it adds Check to its append. It is shared, and
-// never changed.
+// Cached is a cached state of a stream. It may be stale, so a command that relies on it adds Check to its append. It is
+// shared, and never changed.
 type Cached[S any] struct {
 	State  S
 	stream string
@@ -166,8 +173,9 @@ type Directory struct {
 func NewDirectory(store eventstore.Store, now func() time.Time) *Directory {
 	return &Directory{
 		store: store, now: now,
-		accounts: newCache[string, *Cached[account.State]](accountCacheSize), tokens: newCache[string, *Cached[token.State]](tokenCacheSize),
-		intakes: newCache[string, *Intake](intakeCacheSize), folds: eventstore.NewFolds(intakeFolds),
+		accounts: newCache[string, *Cached[account.State]](accountCacheSize),
+		tokens:   newCache[string, *Cached[token.State]](tokenCacheSize),
+		intakes:  newCache[string, *Intake](intakeCacheSize), folds: eventstore.NewFolds(intakeFolds),
 	}
 }
 
@@ -200,17 +208,18 @@ func (d *Directory) ConfirmAccount(ctx context.Context, id string) (*Cached[acco
 
 // How old a cached account may be when a JWT is judged by it.
 const (
-	NoCache time.Duration = 0             // never cached: a request that starts after a revocation was answered is refused
+	// never cached: a request that starts after a revocation was answered is refused
+	NoCache time.Duration = 0
 	Brief   time.Duration = time.Second   // for reads, so that they do not burden the log
 	AnyAge  time.Duration = math.MaxInt64 // for requests whose append confirms it
 )
 
 // AdmitJWT accepts a JWT of an account by its issue time; the zero time is a JWT without one. The error is
-// ErrUnauthorized when it was revoked, and ErrNotProvisioned when there is no such account. The account has been read from the log
-// before either is returned.
+// ErrUnauthorized when it was revoked, and ErrNotProvisioned when there is no such account. The account has been read
+// from the log before either is returned.
 //
-// While the log is unreachable, reads go on with the cached account of any age: the views may be in another database, and no
-// JWT can be revoked meanwhile.
+// While the log is unreachable, reads go on with the cached account of any age: the views may be in another database,
+// and no JWT can be revoked meanwhile.
 func (d *Directory) AdmitJWT(ctx context.Context, id string, issued time.Time, age time.Duration) error {
 	cached, known := d.accounts.Get(id)
 	admits := known && cached.State.AdmitsJWT(issued)
@@ -245,8 +254,8 @@ func (d *Directory) CachedToken(value token.Value) (*Cached[token.State], bool) 
 	return cached, ok && cached.State.Admits(value.Hash(), d.now())
 }
 
-// ConfirmToken reads the token of a value from the log. The error is ErrUnauthorized when it does not let its bearer in. It is a
-// *RefusedUse, which wraps ErrUnauthorized, when the value let its bearer in earlier.
+// ConfirmToken reads the token of a value from the log. The error is ErrUnauthorized when it does not let its bearer
+// in. It is a *RefusedUse, which wraps ErrUnauthorized, when the value let its bearer in earlier.
 func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Cached[token.State], error) {
 	presented, err := load(ctx, d.store, event.TokenStream(value.TokenID()), token.EvolveFor(value.Hash()))
 	cached := &Cached[token.State]{State: presented.State.State, stream: presented.stream, expect: presented.expect}
@@ -254,7 +263,8 @@ func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Cache
 		return cached, err
 	}
 	if now := d.now(); !cached.State.Admits(value.Hash(), now) {
-		// An old value was presented. The cached token is still right for the present value, unless its stream has changed.
+		// An old value was presented. The cached token is still right for the present value, unless its stream has
+		// changed.
 		if known, ok := d.tokens.Peek(value.TokenID()); ok && known.expect != cached.expect {
 			d.tokens.Remove(value.TokenID())
 		}
@@ -267,7 +277,9 @@ func (d *Directory) ConfirmToken(ctx context.Context, value token.Value) (*Cache
 // lookUpTime bounds one read of the log. The arrivals of a batch or an import have no deadlines of their own.
 const lookUpTime = 5 * time.Second
 
-func load[S any](ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S) (*Cached[S], error) {
+func load[S any](
+	ctx context.Context, store eventstore.Store, stream string, evolve func(S, event.Fact) S,
+) (*Cached[S], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
 	defer cancel()
 	state, expect, err := eventstore.Load(ctx, store, stream, evolve)

@@ -18,8 +18,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// Two processes share a database. A capture makes the first one cache the account and the token, and the second one changes them.
-// The first one must then use the current state, not its cache.
+// Two processes share a database. A capture makes the first one cache the account and the token, and the second one
+// changes them. The first one must then use the current state, not its cache.
 
 func TestAdmission_FeatureDisabledElsewhere(t *testing.T) {
 	t.Parallel()
@@ -44,7 +44,9 @@ type unreadable struct {
 	down *bool
 }
 
-func (u unreadable) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (u unreadable) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	if *u.down {
 		return func(yield func(eventstore.Recorded, error) bool) {
 			yield(eventstore.Recorded{}, eventstore.ErrUnavailable)
@@ -53,8 +55,8 @@ func (u unreadable) Read(ctx context.Context, stream string, from eventstore.Rev
 	return u.Store.Read(ctx, stream, from)
 }
 
-// Reads look up a revocation of JWTs once a second. While the log is down, they go on with the account as it was last read, and writes
-// do not.
+// Reads look up a revocation of JWTs once a second. While the log is down, they go on with the account as it was last
+// read, and writes do not.
 func TestAdmitJWT_AgeOfAccount(t *testing.T) {
 	t.Parallel()
 	on := inMemory()
@@ -97,7 +99,9 @@ func TestAdmission_SettingsChangedElsewhere(t *testing.T) {
 	require.Equal(t, "Sold", captured.Lead.Status)
 	require.Equal(t, "+14155552671", captured.Lead.Phone)
 
-	elsewhere.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"First"}, Region: "US"})
+	elsewhere.configure(t, account.Settings{
+		Features: []string{account.FeatureAPI}, Stages: []string{"First"}, Region: "US",
+	})
 	captured = here.captured(t, `{"email":"new@example.com"}`)
 	require.Equal(t, "First", captured.Lead.Status, "the default is the first stage of the current settings")
 	_, err := here.capture(t.Context(), `{"email":"other@example.com","status":"Sold"}`)
@@ -170,7 +174,8 @@ func TestAdmission_ExpiresDuringBatch(t *testing.T) {
 	now := time.Now()
 	directory := command.NewDirectory(p.store, func() time.Time { return now })
 	p = process{command.NewHandlers(command.Options{
-		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: directory, Log: quiet(), Now: func() time.Time { return now },
+		Store: p.store, Claims: claim.NewNames(claimKey()), Directory: directory, Log: quiet(),
+		Now: func() time.Time { return now },
 	}), p.store, directory, forget.Eraser{}}
 	issued := p.issue(t)
 	byToken, err := p.admit(t.Context(), owner, &issued)
@@ -184,7 +189,9 @@ func TestAdmission_ExpiresDuringBatch(t *testing.T) {
 		return err
 	}
 	activity := func(admission command.Admission) error {
-		_, err := p.RecordActivity(t.Context(), command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`)})
+		_, err := p.RecordActivity(t.Context(), command.RecordActivity{
+			Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`),
+		})
 		return err
 	}
 	now = issued.Token.ExpiresAt.Add(-time.Millisecond)

@@ -8,9 +8,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// AnnounceExpiry records that a token expires soon, unless this was announced before or the token no longer does. The fact is
-// appended to the token's own stream at the revision it was decided on, so it is there once, however many processes find the
-// token due, and never after a rotation. Each process that has the token cached reads it again afterwards.
+// AnnounceExpiry records that a token expires soon, unless this was announced before or the token no longer does. The
+// fact is appended to the token's own stream at the revision it was decided on, so it is there once, however many
+// processes find the token due, and never after a rotation. Each process that has the token cached reads it again
+// afterwards.
 func (h *Handlers) AnnounceExpiry(ctx context.Context, tokenID string) error {
 	stream := event.TokenStream(tokenID)
 	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {

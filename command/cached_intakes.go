@@ -9,8 +9,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Intake is a cached intake at which something may arrive, with what proves its senders. It may be stale: what arrives is appended
-// with its Check. It is shared, and never changed.
+// Intake is a cached intake at which something may arrive, with what proves its senders. It may be stale: what arrives
+// is appended with its Check. It is shared, and never changed.
 type Intake struct {
 	*Cached[intake.State]
 	ID      string
@@ -24,8 +24,8 @@ func (d *Directory) ServeIntakes(secrets IntakeSecrets) { d.secrets = secrets }
 // CachesIntake reports whether an intake is cached.
 func (d *Directory) CachesIntake(id string) bool { return d.intakes.Contains(id) }
 
-// Intake returns an intake from the cache, or reads it from the log when it is not there. The error is intake.ErrNotFound if nothing
-// may arrive at it; then it has been read from the log.
+// Intake returns an intake from the cache, or reads it from the log when it is not there. The error is
+// intake.ErrNotFound if nothing may arrive at it; then it has been read from the log.
 func (d *Directory) Intake(ctx context.Context, id string) (*Intake, error) {
 	if cached, ok := d.intakes.Get(id); ok {
 		return cached, nil
@@ -33,9 +33,9 @@ func (d *Directory) Intake(ctx context.Context, id string) (*Intake, error) {
 	return d.ConfirmIntake(ctx, id)
 }
 
-// ConfirmIntake reads an intake and its secrets. It is for refusals, which must not rest on the cache alone, and for when an append
-// finds the cached intake stale. An intake that has not changed is returned as it was cached. The errors are intake.ErrNotFound,
-// intake.ErrNoSecrets if the secrets are lost, and those of the store and of IntakeSecrets.
+// ConfirmIntake reads an intake and its secrets. It is for refusals, which must not rest on the cache alone, and for
+// when an append finds the cached intake stale. An intake that has not changed is returned as it was cached. The errors
+// are intake.ErrNotFound, intake.ErrNoSecrets if the secrets are lost, and those of the store and of IntakeSecrets.
 func (d *Directory) ConfirmIntake(ctx context.Context, id string) (*Intake, error) {
 	if !event.ValidID(id) {
 		return nil, intake.ErrNotFound

@@ -19,19 +19,23 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// CaptureLead is the command that records an arrival: as a new lead, or as a merge into the existing lead of the person.
+// CaptureLead is the command that records an arrival: as a new lead, or as a merge into the existing lead of the
+// person.
 type CaptureLead struct {
 	Admission Admission
 	Body      map[string]jsontext.Value // members of the request's body
-	// IdempotencyKey makes the arrival safe to repeat: the same key and body have one effect and one answer. Empty is none.
+	// IdempotencyKey makes the arrival safe to repeat: the same key and body have one effect and one answer. Empty is
+	// none.
 	IdempotencyKey string
 	// Source, unless empty, replaces the source that the body names. It is for imports, which are a source themselves.
 	Source string
 	// ReceivedAt is when the person came, if the arrival is from before. Zero is now.
 	ReceivedAt time.Time
-	// KeyAlone makes the idempotency key that of the arrival whatever its body: the key names the person's arrival at a provider.
+	// KeyAlone makes the idempotency key that of the arrival whatever its body: the key names the person's arrival at a
+	// provider.
 	KeyAlone bool
-	// Import marks a row of a file. An earlier answer of its key counts only as long as the lead that it names was not erased, or taken back.
+	// Import marks a row of a file. An earlier answer of its key counts only as long as the lead that it names was not
+	// erased, or taken back.
 	Import bool
 	// MergeDuplicates merges an arrival where its source would have it refused, also if its key was answered so before.
 	MergeDuplicates bool
@@ -40,13 +44,13 @@ type CaptureLead struct {
 	// DryRun decides on the arrival without appending anything. Ids that would be new are then empty, and the
 	// position is 0.
 	DryRun bool
-	// EnterStream is called before a long stream is read to give the answer of an earlier arrival again, and what it returns
-	// afterwards. Its error is the arrival's. Nil is no limit.
+	// EnterStream is called before a long stream is read to give the answer of an earlier arrival again, and what it
+	// returns afterwards. Its error is the arrival's. Nil is no limit.
 	EnterStream func() (leave func(), err error)
 }
 
-// LeadCaptured is the answer: the lead as it is after the arrival, or what the arrival set of it, for a caller who does not see
-// leads.
+// LeadCaptured is the answer: the lead as it is after the arrival, or what the arrival set of it, for a caller who does
+// not see leads.
 type LeadCaptured struct {
 	Lead     lead.State
 	Merged   bool
@@ -58,7 +62,8 @@ type LeadCaptured struct {
 	fact event.Data // that the arrival became: LeadCreated or LeadMerged
 }
 
-// LeadRefused is the error of an arrival that conflicts with an existing lead. The refusal itself is on the log, at Position.
+// LeadRefused is the error of an arrival that conflicts with an existing lead. The refusal itself is on the log, at
+// Position.
 type LeadRefused struct {
 	*lead.Refusal
 	Position eventstore.Position
@@ -79,15 +84,15 @@ func (h *Handlers) CaptureLead(ctx context.Context, cmd CaptureLead) (LeadCaptur
 	return h.newCapture(cmd).answer(ctx)
 }
 
-// dryRun captures on a draft of the log. Another arrival may come before the real one and change its outcome. No append confirms
-// the admission, so it is read from the log first.
+// dryRun captures on a draft of the log. Another arrival may come before the real one and change its outcome. No append
+// confirms the admission, so it is read from the log first.
 func (h *Handlers) dryRun(ctx context.Context, cmd CaptureLead) (LeadCaptured, error) {
 	if err := cmd.Admission.Confirm(ctx, h.directory); err != nil {
 		return LeadCaptured{}, err
 	}
 	onDraft := &Handlers{
-		store: draft.On(h.store), claims: h.claims, directory: h.directory, leads: h.leads, holders: newCache[string, string](2),
-		log: h.log, now: h.now, entropy: h.entropy,
+		store: draft.On(h.store), claims: h.claims, directory: h.directory, leads: h.leads,
+		holders: newCache[string, string](2), log: h.log, now: h.now, entropy: h.entropy,
 	}
 	cmd.Keep = false
 	answer, err := onDraft.newCapture(cmd).answer(ctx)
@@ -117,8 +122,8 @@ func (h *Handlers) newCapture(cmd CaptureLead) *capture {
 	return c
 }
 
-// answer does what CaptureLead does. What it shows of the lead is decided here, for all answers, by the admission that the append
-// or a read has confirmed.
+// answer does what CaptureLead does. What it shows of the lead is decided here, for all answers, by the admission that
+// the append or a read has confirmed.
 func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 	defer c.leave()
 	answer, err := c.outcome(ctx)
@@ -190,10 +195,12 @@ type capture struct {
 	onLeads  *eventstore.Decision // and in that of the leads that have the phone or email
 }
 
-// decide decides on the arrival and appends the outcome, once this process has decided on earlier arrivals of the person.
+// decide decides on the arrival and appends the outcome, once this process has decided on earlier arrivals of the
+// person.
 //
-// Most arrivals are new people. So unless the person came recently, decide reads nothing and appends the claims and the lead as
-// if the phone and email were free. Only after a conflict does it read their owners, and then waits for earlier decisions on these too.
+// Most arrivals are new people. So unless the person came recently, decide reads nothing and appends the claims and the
+// lead as if the phone and email were free. Only after a conflict does it read their owners, and then waits for earlier
+// decisions on these too.
 func (c *capture) decide(ctx context.Context) (answer LeadCaptured, err error) {
 	if err := c.parse(); err != nil {
 		return LeadCaptured{}, err
@@ -201,7 +208,8 @@ func (c *capture) decide(ctx context.Context) (answer LeadCaptured, err error) {
 	if err := c.enter(ctx); err != nil {
 		return LeadCaptured{}, err
 	}
-	if _, known := c.guess(); !known && c.arrival.UnknownStatus == "" { // only an existing lead may be at an unknown stage
+	// only an existing lead may be at an unknown stage
+	if _, known := c.guess(); !known && c.arrival.UnknownStatus == "" {
 		if answer, err = c.attempt(ctx, unclaimed); eventstore.Conflict(err) == nil {
 			return answer, err
 		}
@@ -266,7 +274,8 @@ func (c *capture) parse() (err error) {
 	return nil
 }
 
-// confirmAfter confirms the admission after a conflict about it, and parses the arrival again, under the account's new settings.
+// confirmAfter confirms the admission after a conflict about it, and parses the arrival again, under the account's new
+// settings.
 func (c *capture) confirmAfter(ctx context.Context, err error) error {
 	conflict := eventstore.Conflict(err)
 	if c.kept != nil && (conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
@@ -280,7 +289,9 @@ func (c *capture) confirmAfter(ctx context.Context, err error) error {
 }
 
 // attempt decides once and appends. The error is a *ConflictError when another append was first.
-func (c *capture) attempt(ctx context.Context, owners func(context.Context) (phone, email owner, err error)) (LeadCaptured, error) {
+func (c *capture) attempt(
+	ctx context.Context, owners func(context.Context) (phone, email owner, err error),
+) (LeadCaptured, error) {
 	phone, email, err := owners(ctx)
 	if err != nil {
 		return LeadCaptured{}, err
@@ -331,7 +342,9 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if c.kept != nil {
 		captured := event.ArrivalCaptured{
 			LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged,
-			Warnings: arrival.Warnings(slices.Concat(c.kept.warnings(), c.arrival.Warnings, lead.WarnShared(decision.Shared))),
+			Warnings: arrival.Warnings(
+				slices.Concat(c.kept.warnings(), c.arrival.Warnings, lead.WarnShared(decision.Shared)),
+			),
 		}
 		if outcome, err = c.keep(captured); err != nil {
 			return LeadCaptured{}, err
@@ -351,7 +364,8 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		c.holders.Add(taken.stream, decision.LeadID)
 	}
 	return LeadCaptured{
-		Lead: after, Merged: decision.Merged, Position: position, EventID: fact.Events[0].ID.String(), fact: decision.Fact,
+		Lead: after, Merged: decision.Merged, Position: position, EventID: fact.Events[0].ID.String(),
+		fact: decision.Fact,
 	}, nil
 }
 
@@ -364,7 +378,8 @@ func (c *capture) checks() []eventstore.Write {
 	return checks
 }
 
-// target returns the lead that a decision merges into, as it was before; the zero state when the decision opens a new one.
+// target returns the lead that a decision merges into, as it was before; the zero state when the decision opens a new
+// one.
 func target(decision lead.Decision, phone, email owner) lead.State {
 	switch {
 	case !decision.Merged:
@@ -382,13 +397,16 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal, phone, emai
 		return err
 	}
 	write := eventstore.Write{
-		Stream: event.RefusedStream(stamped.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{stamped},
+		Stream: event.RefusedStream(stamped.ID.String()), Expect: eventstore.NoStream,
+		Events: []eventstore.Event{stamped},
 	}
 	writes, outcome := []eventstore.Write{write}, write
 	checks := append(c.checks(), c.ownerChecks(phone, email)...)
 	if c.kept != nil {
 		refused := event.ArrivalRefused{Code: refusal.Fact.Code, LeadID: refusal.Fact.LeadID, Other: refusal.Fact.Other}
-		if was := c.kept.was; was.State == arrival.Refused && refused == (event.ArrivalRefused{Code: was.Code, LeadID: was.LeadID, Other: was.Other}) {
+		if was := c.kept.was; was.State == arrival.Refused && refused == (event.ArrivalRefused{
+			Code: was.Code, LeadID: was.LeadID, Other: was.Other,
+		}) {
 			position, err := c.store.Append(ctx, checks...)
 			if err != nil {
 				return err

@@ -29,7 +29,8 @@ func TestCapture_CustomFieldsTooLarge(t *testing.T) {
 	t.Parallel()
 	p := start(t, inMemory())
 	p.provision(t)
-	// A Hangul syllable of three code points of three bytes counts as one character: fifty of the longest fields exceed any event.
+	// A Hangul syllable of three code points of three bytes counts as one character: fifty of the longest fields exceed
+	// any event.
 	syllables := strings.Repeat("\u1112\u1161\u11ab", 2000)
 	fields := make([]string, 50)
 	for i := range fields {
@@ -52,7 +53,8 @@ func TestCapture_LargestArrival(t *testing.T) {
 		fields[i] = fmt.Sprintf(`"k%d":"%s"`, i, syllables)
 	}
 	for _, agent := range []int{1 << 10, 31 << 10} {
-		body := fmt.Sprintf(`{"email":"p%d@example.com","name":"%s","customFields":{%s,"last":"%s"},"metadata":{"userAgent":"%s"}}`, agent,
+		body := fmt.Sprintf(`{"email":"p%d@example.com","name":"%s","customFields":{%s,"last":"%s"},`+
+			`"metadata":{"userAgent":"%s"}}`, agent,
 			syllables[:200*9], strings.Join(fields, ","), syllables[:13_500], strings.Repeat("x", agent))
 		p.captured(t, body)
 	}

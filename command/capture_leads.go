@@ -18,12 +18,12 @@ import (
 
 // Bounds of many arrivals at once.
 const (
-	// window is how many arrivals of one source are decided on at a time: one batch of the store's appends, and another that
-	// is prepared while the first is written.
+	// window is how many arrivals of one source are decided on at a time: one batch of the store's appends, and another
+	// that is prepared while the first is written.
 	window      = 512
 	windowBytes = 512 << 10 // bytes of their bodies together; one larger arrival may be in flight by itself
-	// maxArrivals is how many arrivals of all sources together are decided on at a time: half of what may wait for the store, so
-	// that single captures are not held up.
+	// maxArrivals is how many arrivals of all sources together are decided on at a time: half of what may wait for the
+	// store, so that single captures are not held up.
 	maxArrivals = 2048
 )
 
@@ -47,14 +47,14 @@ type BatchOutcome struct {
 	Err error
 }
 
-// CaptureLeads decides on many arrivals at once and yields their outcomes in the order of the arrivals. The outcomes are those
-// of calling CaptureLead for one after the other: an arrival waits for earlier ones that have a phone, an email, a key or a lead
-// in common with it. But what other callers change meanwhile, such as the account, may affect a later arrival and not an earlier
-// one. An arrival that fails does not affect the others.
+// CaptureLeads decides on many arrivals at once and yields their outcomes in the order of the arrivals. The outcomes
+// are those of calling CaptureLead for one after the other: an arrival waits for earlier ones that have a phone, an
+// email, a key or a lead in common with it. But what other callers change meanwhile, such as the account, may affect a
+// later arrival and not an earlier one. An arrival that fails does not affect the others.
 //
-// Idle is called before each wait for the next outcome. When the consumer stops, or the context ends, arrivals that are being
-// decided on are cancelled: each is on the log as a whole or not at all. The context that arrivals is called with ends then too,
-// and the sequence must end with it.
+// Idle is called before each wait for the next outcome. When the consumer stops, or the context ends, arrivals that are
+// being decided on are cancelled: each is on the log as a whole or not at all. The context that arrivals is called with
+// ends then too, and the sequence must end with it.
 func (h *Handlers) CaptureLeads(
 	ctx context.Context, arrivals func(context.Context) iter.Seq[BatchArrival], idle func(),
 ) iter.Seq[BatchOutcome] {
@@ -76,7 +76,9 @@ func (h *Handlers) CaptureLeads(
 			defer close(pool.work)
 			var last *line
 			for arrival := range arrivals(ctx) {
-				a := &inFlight{arrival: arrival, bytes: min(int64(arrival.Bytes), windowBytes), done: make(chan struct{})}
+				a := &inFlight{
+					arrival: arrival, bytes: min(int64(arrival.Bytes), windowBytes), done: make(chan struct{}),
+				}
 				if bytes.Acquire(ctx, a.bytes) != nil || h.arrivalSlots.Acquire(ctx, 1) != nil {
 					return
 				}
@@ -113,8 +115,8 @@ type inFlight struct {
 	done    chan struct{} // closed when outcome is set
 }
 
-// workers is a pool of goroutines that grows to as many as are needed at a time. They are reused because growing a new stack to the
-// size that a capture needs takes a noticeable part of the time of the capture.
+// workers is a pool of goroutines that grows to as many as are needed at a time. They are reused because growing a new
+// stack to the size that a capture needs takes a noticeable part of the time of the capture.
 type workers struct {
 	work chan *inFlight
 	do   func(*inFlight)
@@ -152,7 +154,9 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 func (h *Handlers) captureLine(ctx context.Context, line *line, arrival BatchArrival) (outcome BatchOutcome) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			outcome = BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, Err: h.caught(thrown)}
+			outcome = BatchOutcome{
+				Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, Err: h.caught(thrown),
+			}
 		}
 	}()
 	cmd, err := arrival.Read(ctx)
@@ -163,12 +167,14 @@ func (h *Handlers) captureLine(ctx context.Context, line *line, arrival BatchArr
 	c := h.newCapture(cmd)
 	c.line = line
 	captured, err := c.answer(ctx)
-	return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, LeadCaptured: captured, Err: err}
+	return BatchOutcome{
+		Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, LeadCaptured: captured, Err: err,
+	}
 }
 
-// caught turns a panic into the error of its arrival. In a goroutine that we started, nothing else would recover it, and it would
-// end the process with all other requests. The value is logged only when it comes from the runtime: any other may contain
-// personal data.
+// caught turns a panic into the error of its arrival. In a goroutine that we started, nothing else would recover it,
+// and it would end the process with all other requests. The value is logged only when it comes from the runtime: any
+// other may contain personal data.
 func (h *Handlers) caught(thrown any) error {
 	message := fmt.Sprintf("%T", thrown)
 	if fault, ok := thrown.(runtime.Error); ok {
@@ -178,11 +184,12 @@ func (h *Handlers) caught(thrown any) error {
 	return fmt.Errorf("panic: %s", message)
 }
 
-// line is the place of an arrival among those of its batch. The streams that arrivals have in common are queued for in the order of the
-// lines, so that lines that are decided on concurrently have the same outcomes as one after the other.
+// line is the place of an arrival among those of its batch. The streams that arrivals have in common are queued for in
+// the order of the lines, so that lines that are decided on concurrently have the same outcomes as one after the other.
 //
-// An arrival queues in two steps. The claims on its phone, email and idempotency key are known as soon as it is parsed. Which leads it
-// belongs to is known only after reading the log: the phone in one line and the email in another may belong to the same lead.
+// An arrival queues in two steps. The claims on its phone, email and idempotency key are known as soon as it is parsed.
+// Which leads it belongs to is known only after reading the log: the phone in one line and the email in another may
+// belong to the same lead.
 type line struct {
 	before [steps]<-chan struct{} // closed when all earlier lines have queued; nil for the first
 	queued [steps]chan struct{}   // closed when this one has too
@@ -207,7 +214,8 @@ func (l *line) next() *line {
 	return n
 }
 
-// join calls queue after the earlier lines have queued in this step. The error is the context's. A nil line waits for none.
+// join calls queue after the earlier lines have queued in this step. The error is the context's. A nil line waits for
+// none.
 func (l *line) join(ctx context.Context, step int, queue func() *eventstore.Decision) (*eventstore.Decision, error) {
 	if l == nil {
 		return queue(), nil
@@ -239,13 +247,15 @@ func (l *line) end() {
 	}
 }
 
-// enter waits until the process has decided on all earlier arrivals with the same phone, email or idempotency key, unless it has done so
-// before. Later ones wait until leave.
+// enter waits until the process has decided on all earlier arrivals with the same phone, email or idempotency key,
+// unless it has done so before. Later ones wait until leave.
 func (c *capture) enter(ctx context.Context) (err error) {
 	if c.onClaims != nil {
 		return nil
 	}
-	c.onClaims, err = c.line.join(ctx, forClaims, func() *eventstore.Decision { return c.transact.Join(c.claimStreams()...) })
+	c.onClaims, err = c.line.join(ctx, forClaims, func() *eventstore.Decision {
+		return c.transact.Join(c.claimStreams()...)
+	})
 	if err != nil {
 		return err
 	}

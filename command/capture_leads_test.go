@@ -21,7 +21,9 @@ import (
 )
 
 // captureAll captures bodies as one batch.
-func (p process) captureAll(t require.TestingT, ctx context.Context, caller command.Caller, bodies []string) (outcomes []command.BatchOutcome) {
+func (p process) captureAll(
+	t require.TestingT, ctx context.Context, caller command.Caller, bodies []string,
+) (outcomes []command.BatchOutcome) {
 	admission, err := p.directory.Admit(ctx, caller)
 	require.NoError(t, err)
 	arrivals := func(context.Context) iter.Seq[command.BatchArrival] {
@@ -42,7 +44,8 @@ func (p process) captureAll(t require.TestingT, ctx context.Context, caller comm
 	return outcomes
 }
 
-// describer returns a function that describes outcomes for comparison: leads are numbered in the order in which they occur.
+// describer returns a function that describes outcomes for comparison: leads are numbered in the order in which they
+// occur.
 func describer() func(command.LeadCaptured, error) string {
 	numbers := map[string]int{"": -1}
 	number := func(id string) int {
@@ -63,7 +66,8 @@ func describer() func(command.LeadCaptured, error) string {
 			return "failed: " + err.Error()
 		}
 		l := captured.Lead
-		return fmt.Sprint(number(l.ID), captured.Merged, l.Name, l.Phone, l.Email, l.Source, l.Revision, l.OpportunityValue)
+		return fmt.Sprint(number(l.ID), captured.Merged, l.Name, l.Phone, l.Email, l.Source,
+			l.Revision, l.OpportunityValue)
 	}
 }
 
@@ -84,7 +88,8 @@ func TestCaptureLeads_EqualsSequential(t *testing.T) {
 		caller := owner
 		caller.Account = fmt.Sprint("a", accounts)
 		_, _, err := p.ConfigureAccount(context.Background(), command.ConfigureAccount{
-			Caller: owner, AccountID: caller.Account, Settings: account.Settings{Features: []string{account.FeatureAPI}},
+			Caller: owner, AccountID: caller.Account,
+			Settings: account.Settings{Features: []string{account.FeatureAPI}},
 		})
 		require.NoError(t, err)
 		return caller
@@ -171,7 +176,8 @@ type blockingStore struct {
 func (s *blockingStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	n := s.inside.Add(1)
 	defer s.inside.Add(-1)
-	for maxInside := s.maxInside.Load(); n > maxInside && !s.maxInside.CompareAndSwap(maxInside, n); maxInside = s.maxInside.Load() {
+	for maxInside := s.maxInside.Load(); n > maxInside &&
+		!s.maxInside.CompareAndSwap(maxInside, n); maxInside = s.maxInside.Load() {
 	}
 	select {
 	case <-s.open:

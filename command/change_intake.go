@@ -25,12 +25,14 @@ type IntakeChanged struct {
 	Warnings []field.Warning // about secrets that went with a change of their target
 }
 
-// ChangeIntake decides on a change of an intake of the caller's account and appends it. From the answer on, every process decides on
-// arrivals by the new settings and secrets. When nothing changes, nothing is appended. The errors are intake.ErrNotFound,
-// field.Errors and those of the store and of IntakeSecrets.
+// ChangeIntake decides on a change of an intake of the caller's account and appends it. From the answer on, every
+// process decides on arrivals by the new settings and secrets. When nothing changes, nothing is appended. The errors
+// are intake.ErrNotFound, field.Errors and those of the store and of IntakeSecrets.
 func (h *Handlers) ChangeIntake(ctx context.Context, cmd ChangeIntake) (IntakeChanged, error) {
 	var warnings []field.Warning
-	answer, err := h.decideIntake(ctx, cmd.Caller, cmd.IntakeID, func(state intake.State, _ time.Time) (decided decidedIntake, err error) {
+	answer, err := h.decideIntake(ctx, cmd.Caller, cmd.IntakeID, func(
+		state intake.State, _ time.Time,
+	) (decided decidedIntake, err error) {
 		warnings = nil
 		secrets, err := h.ownSecrets(ctx, cmd.Caller, cmd.IntakeID, state)
 		if err != nil {
@@ -55,7 +57,9 @@ func (h *Handlers) ChangeIntake(ctx context.Context, cmd ChangeIntake) (IntakeCh
 }
 
 // ownSecrets returns the secrets of an intake of the caller's account.
-func (h *Handlers) ownSecrets(ctx context.Context, caller Caller, id string, state intake.State) (intake.Secrets, error) {
+func (h *Handlers) ownSecrets(
+	ctx context.Context, caller Caller, id string, state intake.State,
+) (intake.Secrets, error) {
 	if _, err := state.Delete(caller.Account); err != nil { // nothing is read of another account's
 		return intake.Secrets{}, err
 	}
@@ -68,8 +72,9 @@ type decidedIntake struct {
 	secrets *intake.Secrets
 }
 
-// decideIntake calls decide with an intake and the time, stores the secrets and appends the fact that it returns, if any. After a
-// conflict it does so again. The errors are intake.ErrNotFound, those of decide and those of the store and of IntakeSecrets.
+// decideIntake calls decide with an intake and the time, stores the secrets and appends the fact that it returns, if
+// any. After a conflict it does so again. The errors are intake.ErrNotFound, those of decide and those of the store and
+// of IntakeSecrets.
 func (h *Handlers) decideIntake(ctx context.Context, caller Caller, id string,
 	decide func(intake.State, time.Time) (decidedIntake, error)) (answer IntakeChanged, err error) {
 	if !event.ValidID(id) {
@@ -103,7 +108,9 @@ func (h *Handlers) decideIntake(ctx context.Context, caller Caller, id string,
 				return err
 			}
 		}
-		answer.Intake = intake.Evolve(state, event.Fact{ID: set, Stream: stream, At: at, Metadata: caller.metadata(), Data: decided.fact})
+		answer.Intake = intake.Evolve(state, event.Fact{
+			ID: set, Stream: stream, At: at, Metadata: caller.metadata(), Data: decided.fact,
+		})
 		answer.Position, err = h.store.Append(ctx, write)
 		switch {
 		case decided.secrets == nil:
@@ -120,9 +127,11 @@ func (h *Handlers) decideIntake(ctx context.Context, caller Caller, id string,
 	return answer, err
 }
 
-// tidySecrets destroys secrets that no longer count. A failure is only logged: nothing is accepted by them, and they are destroyed
-// with the next.
-func (h *Handlers) tidySecrets(ctx context.Context, id string, destroy func(ctx context.Context, intakeID, eventID string) error, eventID string) {
+// tidySecrets destroys secrets that no longer count. A failure is only logged: nothing is accepted by them, and they
+// are destroyed with the next.
+func (h *Handlers) tidySecrets(
+	ctx context.Context, id string, destroy func(ctx context.Context, intakeID, eventID string) error, eventID string,
+) {
 	if err := destroy(context.WithoutCancel(ctx), id, eventID); err != nil {
 		h.log.Warn("replaced secrets of an intake not destroyed", slog.String("intakeId", id), slog.Any("error", err))
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// changeToken calls decide with a token and the time, and appends the fact and the other writes that it returns, in one append. After a
-// conflict it does so again. It returns the token after the change. The errors are token.ErrNotFound, those of decide and those of the store.
+// changeToken calls decide with a token and the time, and appends the fact and the other writes that it returns, in one
+// append. After a conflict it does so again. It returns the token after the change. The errors are token.ErrNotFound,
+// those of decide and those of the store.
 func (h *Handlers) changeToken(ctx context.Context, caller Caller, id string,
 	decide func(token.State, time.Time) (fact event.Data, others []eventstore.Write, err error),
 ) (after token.State, position eventstore.Position, err error) {

@@ -15,11 +15,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// holderCache has, by the streams of claims, the leads that most likely hold them, so that a person who comes again is not first
-// taken for new. The lead's own stream must confirm each. It contains no personal data: the names of claims are keyed hashes.
+// holderCache has, by the streams of claims, the leads that most likely hold them, so that a person who comes again is
+// not first taken for new. The lead's own stream must confirm each. It contains no personal data: the names of claims
+// are keyed hashes.
 type holderCache = lru.Cache[string, string]
 
-// holderCacheSize is how many claims a process caches, some 5 MiB. Without them, a capture of a known person takes twice as long.
+// holderCacheSize is how many claims a process caches, some 5 MiB. Without them, a capture of a known person takes
+// twice as long.
 const holderCacheSize = 1 << 14
 
 func (c *capture) claimOn(kind claim.Kind, value string) string {
@@ -42,8 +44,8 @@ func (c *capture) claimStreams() []string {
 	return streams
 }
 
-// guess returns the lead that the cache has for the arrival's phone and email. If it has a different lead for each, there is no
-// guess.
+// guess returns the lead that the cache has for the arrival's phone and email. If it has a different lead for each,
+// there is no guess.
 func (c *capture) guess() (leadID string, ok bool) {
 	for _, stream := range []string{c.phone, c.email} {
 		if stream == "" {
@@ -151,8 +153,8 @@ func (c *capture) queuedOwners(ctx context.Context) (phone, email owner, err err
 	return phone, email, &behindError{leads}
 }
 
-// recognise reads the lead that guess returns. Ok reports whether this lead has both the arrival's phone and its email. Then the claims
-// need not be read, because no other lead can have either.
+// recognise reads the lead that guess returns. Ok reports whether this lead has both the arrival's phone and its email.
+// Then the claims need not be read, because no other lead can have either.
 func (c *capture) recognise(ctx context.Context) (known loadedLead, ok bool, err error) {
 	id, guessed := c.guess()
 	if !guessed {
@@ -165,11 +167,12 @@ func (c *capture) recognise(ctx context.Context) (known loadedLead, ok bool, err
 // hasAll reports whether a live lead has, or ever had, the arrival's phone and email, or the one that the arrival has.
 func (c *capture) hasAll(l lead.State) bool {
 	return l.Phase == lead.Live &&
-		(c.phone == "" || has(l, claim.Phone, c.arrival.Phone)) && (c.email == "" || has(l, claim.Email, c.arrival.Email))
+		(c.phone == "" || has(l, claim.Phone, c.arrival.Phone)) &&
+		(c.email == "" || has(l, claim.Email, c.arrival.Email))
 }
 
-// ownedBy returns the owners when one lead has both the arrival's phone and its email. Nothing is claimed then, so the revisions
-// of the claims do not matter.
+// ownedBy returns the owners when one lead has both the arrival's phone and its email. Nothing is claimed then, so the
+// revisions of the claims do not matter.
 func (c *capture) ownedBy(l *lead.State) (phone, email owner) {
 	if c.phone != "" {
 		phone.lead = l
@@ -195,9 +198,11 @@ func (c *capture) read(ctx context.Context, stream string) (held, error) {
 	return held{state, stream, expect}, err
 }
 
-// ownerOf returns the lead that a claim names, if it is live and has the value. A claim may name a lead that was erased when it
-// could not be read; and the two are read one after the other.
-func (c *capture) ownerOf(held held, kind claim.Kind, value string, look func(stream string) (loadedLead, error)) (owner, error) {
+// ownerOf returns the lead that a claim names, if it is live and has the value. A claim may name a lead that was erased
+// when it could not be read; and the two are read one after the other.
+func (c *capture) ownerOf(
+	held held, kind claim.Kind, value string, look func(stream string) (loadedLead, error),
+) (owner, error) {
 	free := owner{expect: held.expect, since: held.UpdatedAt}
 	if held.Holder == "" {
 		return free, nil
@@ -228,8 +233,8 @@ func values(holder lead.State, kind claim.Kind) []string {
 	return holder.Emails
 }
 
-// ownerChecks returns checks that the phone and the email have these owners at one moment, since they are read one after the other. While
-// the stream of a lead is as it was read, its values are claimed by it.
+// ownerChecks returns checks that the phone and the email have these owners at one moment, since they are read one
+// after the other. While the stream of a lead is as it was read, its values are claimed by it.
 func (c *capture) ownerChecks(phone, email owner) (checks []eventstore.Write) {
 	for _, of := range []taking{{stream: c.phone, owner: phone}, {stream: c.email, owner: email}} {
 		switch {
@@ -267,7 +272,9 @@ func (c *capture) takes(decision lead.Decision, phone, email owner) []taking {
 }
 
 // claim appends to writes the claims on the values that a decision gives to its lead.
-func (c *capture) claim(writes []eventstore.Write, decision lead.Decision, phone, email owner) ([]eventstore.Write, error) {
+func (c *capture) claim(
+	writes []eventstore.Write, decision lead.Decision, phone, email owner,
+) ([]eventstore.Write, error) {
 	for _, taken := range c.takes(decision, phone, email) {
 		write, err := c.write(c.Admission.Caller.withoutOrigin(), taken.stream, taken.expect, c.after(taken.since),
 			event.ClaimTaken{Kind: string(taken.kind), Holder: decision.LeadID})
@@ -279,8 +286,8 @@ func (c *capture) claim(writes []eventstore.Write, decision lead.Decision, phone
 	return writes, nil
 }
 
-// slots are an account's numbered places for tokens or endpoints, from 1 to count. Each is a claim, so that there are never more
-// holders than slots, however many are created at once by however many processes.
+// slots are an account's numbered places for tokens or endpoints, from 1 to count. Each is a claim, so that there are
+// never more holders than slots, however many are created at once by however many processes.
 type slots struct {
 	kind  claim.Kind
 	count int
@@ -296,8 +303,9 @@ type slot struct {
 	holder string    // empty: it is free
 }
 
-// free finds the first free slot of an account. The error is s.full when there is none. Since the slots are read one after the
-// other, an append of checks only then confirms that all were taken at the same moment; otherwise the error is its conflict.
+// free finds the first free slot of an account. The error is s.full when there is none. Since the slots are read one
+// after the other, an append of checks only then confirms that all were taken at the same moment; otherwise the error
+// is its conflict.
 func (h *Handlers) free(ctx context.Context, s slots, account string) (slot, error) {
 	var checks []eventstore.Write
 	for first := 1; first <= s.count; first += slotsAtOnce {
@@ -338,20 +346,28 @@ func (h *Handlers) look(ctx context.Context, s slots, account string, first, n i
 
 // take returns the write that gives a free slot to a holder.
 func (h *Handlers) take(caller Caller, s slots, free slot, holder string) (eventstore.Write, error) {
-	return h.write(caller.withoutOrigin(), free.stream, free.expect, h.after(free.since), event.ClaimTaken{Kind: string(s.kind), Holder: holder})
+	return h.write(caller.withoutOrigin(), free.stream, free.expect, h.after(free.since), event.ClaimTaken{
+		Kind: string(s.kind), Holder: holder,
+	})
 }
 
 // releaseSlot returns the write that frees the slot of a holder.
-func (h *Handlers) releaseSlot(ctx context.Context, caller Caller, s slots, number int, holder string) ([]eventstore.Write, error) {
+func (h *Handlers) releaseSlot(
+	ctx context.Context, caller Caller, s slots, number int, holder string,
+) ([]eventstore.Write, error) {
 	return h.releaseClaim(ctx, caller, h.claims.Slot(caller.Account, s.kind, number), holder)
 }
 
 // releaseClaim returns the write that frees a claim, if it is one of these holders'.
-func (h *Handlers) releaseClaim(ctx context.Context, caller Caller, stream string, holders ...string) ([]eventstore.Write, error) {
+func (h *Handlers) releaseClaim(
+	ctx context.Context, caller Caller, stream string, holders ...string,
+) ([]eventstore.Write, error) {
 	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
 	if err != nil || !slices.Contains(holders, held.Holder) {
 		return nil, err
 	}
-	release, err := h.write(caller.withoutOrigin(), stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{Kind: string(held.Kind), Holder: held.Holder})
+	release, err := h.write(caller.withoutOrigin(), stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{
+		Kind: string(held.Kind), Holder: held.Holder,
+	})
 	return []eventstore.Write{release}, err
 }

@@ -38,7 +38,9 @@ func (s *tracedStore) Append(ctx context.Context, writes ...eventstore.Write) (e
 	return position, err
 }
 
-func (s *tracedStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s *tracedStore) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	kind, _, _ := strings.Cut(stream, "-")
 	s.record(kind)
 	return s.Store.Read(ctx, stream, from)
@@ -79,7 +81,9 @@ func TestHolderCache_SavesReads(t *testing.T) {
 	require.Equal(t, []string{"lead", "claim", "claim", "append"}, log.callsDuring(func() {
 		arrive(p, `{"phone":"9876543210","email":"second@example.com","metadata":{"source":"website"}}`)
 	}), "a cached holder and a new email")
-	require.Equal(t, []string{"lead", "append"}, log.callsDuring(func() { arrive(p, `{"email":"second@example.com","metadata":{"source":"website"}}`) }))
+	require.Equal(t, []string{"lead", "append"}, log.callsDuring(func() {
+		arrive(p, `{"email":"second@example.com","metadata":{"source":"website"}}`)
+	}))
 
 	other := startOn(t, on, func(below eventstore.Store) eventstore.Store {
 		log = &tracedStore{Store: below}
@@ -88,8 +92,10 @@ func TestHolderCache_SavesReads(t *testing.T) {
 	_, err := other.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
 	both := `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`
-	require.Equal(t, []string{"conflicting append", "claim", "lead", "append"}, log.callsDuring(func() { arrive(other, both) }), "no cached holder")
-	require.Equal(t, []string{"lead", "append"}, log.callsDuring(func() { arrive(other, both) }), "cached by the first capture")
+	require.Equal(t, []string{"conflicting append", "claim", "lead", "append"},
+		log.callsDuring(func() { arrive(other, both) }), "no cached holder")
+	require.Equal(t, []string{"lead", "append"}, log.callsDuring(func() { arrive(other, both) }),
+		"cached by the first capture")
 }
 
 // The cache of holders may be stale. After any change by another process, the outcome equals that of a process with an
@@ -124,7 +130,9 @@ func TestHolderCache_StaleEntries(t *testing.T) {
 		},
 		"the lead was joined into another": func(t *testing.T, p process, id string) string {
 			into := capture(t, p, `{"phone":"9876500000","metadata":{"source":"website"}}`).Lead.ID
-			_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: into, Body: members(fmt.Sprintf(`{"from":%q}`, id))})
+			_, err := p.JoinLeads(t.Context(), command.JoinLeads{
+				Caller: owner, LeadID: into, Body: members(fmt.Sprintf(`{"from":%q}`, id)),
+			})
 			require.NoError(t, err)
 			return into
 		},
@@ -143,7 +151,9 @@ func TestHolderCache_StaleEntries(t *testing.T) {
 			want := change(t, other, first)
 			admission, err := other.directory.Admit(t.Context(), owner)
 			require.NoError(t, err)
-			dryRun, err := start(t, on).CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(both), DryRun: true})
+			dryRun, err := start(t, on).CaptureLead(t.Context(), command.CaptureLead{
+				Admission: admission, Body: members(both), DryRun: true,
+			})
 			require.NoError(t, err)
 
 			captured := capture(t, cached, both)
@@ -167,9 +177,13 @@ func TestFixClaimKey_RefusesOtherKey(t *testing.T) {
 	t.Parallel()
 	on := inMemory()
 	one, same := start(t, on), start(t, on)
-	for _, err := range concurrently(8, func(i int) error { return []process{one, same}[i%2].FixClaimKey(t.Context()) }) {
+	for _, err := range concurrently(8, func(i int) error {
+		return []process{one, same}[i%2].FixClaimKey(t.Context())
+	}) {
 		require.NoError(t, err)
 	}
-	other := command.NewHandlers(command.Options{Store: one.store, Claims: claim.NewNames([]byte("another")), Log: quiet()})
+	other := command.NewHandlers(command.Options{
+		Store: one.store, Claims: claim.NewNames([]byte("another")), Log: quiet(),
+	})
 	require.ErrorIs(t, other.FixClaimKey(t.Context()), command.ErrOtherClaimKey)
 }

@@ -94,14 +94,17 @@ type leadGate struct {
 func onLead(stream string) bool { return strings.HasPrefix(stream, event.LeadPrefix) }
 
 func (g *leadGate) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
-	if slices.ContainsFunc(writes, func(w eventstore.Write) bool { return onLead(w.Stream) && len(w.Events) > 0 }) && g.appends.Add(1) == 2 {
+	if slices.ContainsFunc(writes, func(w eventstore.Write) bool { return onLead(w.Stream) && len(w.Events) > 0 }) &&
+		g.appends.Add(1) == 2 {
 		close(g.entered)
 		<-g.open
 	}
 	return g.Store.Append(ctx, writes...)
 }
 
-func (g *leadGate) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (g *leadGate) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	if onLead(stream) {
 		select {
 		case g.read <- struct{}{}:
@@ -111,7 +114,8 @@ func (g *leadGate) Read(ctx context.Context, stream string, from eventstore.Revi
 	return g.Store.Read(ctx, stream, from)
 }
 
-// A capture that merges into a lead waits for the update of the lead that is being appended, and decides on the state after it.
+// A capture that merges into a lead waits for the update of the lead that is being appended, and decides on the state
+// after it.
 func TestCapture_WaitsForUpdateOfLead(t *testing.T) {
 	t.Parallel()
 	gate := &leadGate{entered: make(chan struct{}), open: make(chan struct{}), read: make(chan struct{}, 1)}
@@ -123,7 +127,9 @@ func TestCapture_WaitsForUpdateOfLead(t *testing.T) {
 	created := p.captured(t, `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
 	errs := make(chan error, 2)
 	go func() {
-		_, err := p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: created.Lead.ID, Body: members(`{"name":"Asha"}`)})
+		_, err := p.UpdateLead(t.Context(), command.UpdateLead{
+			Caller: owner, LeadID: created.Lead.ID, Body: members(`{"name":"Asha"}`),
+		})
 		errs <- err
 	}()
 	<-gate.entered
@@ -165,7 +171,9 @@ func TestCreateToken_ConcurrentLimit(t *testing.T) {
 	_, err := processes[0].DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: made[2].ID})
 	require.NoError(t, err)
 	errs = concurrently(8, func(i int) error {
-		_, err := processes[i%2].CreateToken(t.Context(), command.CreateToken{Caller: owner, Name: "again", ExpiresInDays: 1})
+		_, err := processes[i%2].CreateToken(t.Context(), command.CreateToken{
+			Caller: owner, Name: "again", ExpiresInDays: 1,
+		})
 		return err
 	})
 	succeeded := 0
@@ -250,7 +258,8 @@ func TestCapture_AfterRevocation(t *testing.T) {
 				done <- concurrently(16, func(i int) error {
 					for {
 						after := revoked.Load()
-						err := capture([]process{one, other}[i%2], fmt.Sprintf(`{"email":"%s-%d@example.com"}`, name, number.Add(1)))
+						err := capture([]process{one, other}[i%2],
+							fmt.Sprintf(`{"email":"%s-%d@example.com"}`, name, number.Add(1)))
 						switch {
 						case err != nil:
 							return err

@@ -19,13 +19,16 @@ type ConfigureAccount struct {
 	Settings  account.Settings
 	// Keep leaves settings that are not given unchanged. Without it, they get their defaults.
 	Keep bool
-	// JWTNotBefore revokes the account's JWTs that were issued before this time. Zero changes nothing, with or without Keep.
+	// JWTNotBefore revokes the account's JWTs that were issued before this time. Zero changes nothing, with or without
+	// Keep.
 	JWTNotBefore time.Time
 }
 
-// ConfigureAccount replaces an account's settings, or with Keep changes those that are given, and returns the new ones. When
-// nothing changes, nothing is appended. The errors are field.Errors and those of the store.
-func (h *Handlers) ConfigureAccount(ctx context.Context, cmd ConfigureAccount) (state account.State, position eventstore.Position, err error) {
+// ConfigureAccount replaces an account's settings, or with Keep changes those that are given, and returns the new ones.
+// When nothing changes, nothing is appended. The errors are field.Errors and those of the store.
+func (h *Handlers) ConfigureAccount(
+	ctx context.Context, cmd ConfigureAccount,
+) (state account.State, position eventstore.Position, err error) {
 	if !account.ValidID(cmd.AccountID) {
 		return state, 0, field.Errors{{Field: "accountId", Message: "must be 1 to 64 of letters, digits, _ and -"}}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSecrets_ConstantTime finds comparisons of hashes, signatures and secrets by ==, !=, bytes.Equal and the like, whose
-// duration depends on the common prefix. Comparisons of a length or with nil are allowed.
+// TestSecrets_ConstantTime finds comparisons of hashes, signatures and secrets by ==, !=, bytes.Equal and the like,
+// whose duration depends on the common prefix. Comparisons of a length or with nil are allowed.
 func TestSecrets_ConstantTime(t *testing.T) {
 	t.Parallel()
 	var wrong []string
@@ -37,7 +37,8 @@ func TestSecrets_ConstantTime(t *testing.T) {
 				case *ast.CallExpr:
 					name := calleeName(node)
 					seen = seen || name == "subtle.ConstantTimeCompare"
-					if (name == "bytes.Equal" || name == "bytes.Compare" || name == "slices.Equal" || name == "strings.Compare") && secret(node.Args[0]) {
+					if (name == "bytes.Equal" || name == "bytes.Compare" || name == "slices.Equal" ||
+						name == "strings.Compare") && secret(node.Args[0]) {
 						wrong = append(wrong, files.Position(node.Pos()).String())
 					}
 				}

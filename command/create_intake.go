@@ -14,12 +14,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// IntakeSecrets stores the secrets of intakes, sealed, outside of the log. Each set is stored under the id of the event that sets it,
-// before that event is appended.
+// IntakeSecrets stores the secrets of intakes, sealed, outside of the log. Each set is stored under the id of the event
+// that sets it, before that event is appended.
 type IntakeSecrets interface {
 	// Put stores the secrets that an event sets.
 	Put(ctx context.Context, intakeID, eventID string, secrets intake.Secrets) error
-	// Get returns the secrets that an event set. The error wraps intake.ErrNoSecrets if they are not there or cannot be opened.
+	// Get returns the secrets that an event set. The error wraps intake.ErrNoSecrets if they are not there or cannot be
+	// opened.
 	Get(ctx context.Context, intakeID, eventID string) (intake.Secrets, error)
 	// Keep destroys the secrets of an intake that were stored before those of an event.
 	Keep(ctx context.Context, intakeID, eventID string) error
@@ -33,7 +34,8 @@ type IntakeSecrets interface {
 type CreateIntake struct {
 	Caller Caller
 	Intake intake.Update // nil fields get their defaults
-	// Demo reports whether the intake is that of demo data. An account has at most one: if it exists, the answer has only its ID.
+	// Demo reports whether the intake is that of demo data. An account has at most one: if it exists, the answer has
+	// only its ID.
 	Demo bool
 }
 
@@ -45,16 +47,17 @@ type IntakeCreated struct {
 	Position eventstore.Position
 }
 
-// CreateIntake creates an intake and takes a free slot of the account for it, in one append. The secrets are stored before that,
-// because secrets without an intake do no harm. The errors are field.Errors, ErrFeatureDisabled, intake.ErrLimit and those of the
-// store and of IntakeSecrets.
+// CreateIntake creates an intake and takes a free slot of the account for it, in one append. The secrets are stored
+// before that, because secrets without an intake do no harm. The errors are field.Errors, ErrFeatureDisabled,
+// intake.ErrLimit and those of the store and of IntakeSecrets.
 func (h *Handlers) CreateIntake(ctx context.Context, cmd CreateIntake) (answer IntakeCreated, err error) {
 	created, secrets, made, err := intake.Create(cmd.Intake, h.newIntakeSecret, h.privateTargets)
 	if err != nil {
 		return answer, err
 	}
 	created.Demo = cmd.Demo
-	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.IntakeSlot, 0)} // creators of one account queue by this name
+	// creators of one account queue by this name
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.IntakeSlot, 0)}
 	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
 		answer, err = h.createIntake(ctx, cmd.Caller, created, secrets)
 		return err
@@ -66,7 +69,9 @@ func (h *Handlers) CreateIntake(ctx context.Context, cmd CreateIntake) (answer I
 }
 
 // createIntake makes one attempt, with an id of its own.
-func (h *Handlers) createIntake(ctx context.Context, caller Caller, created event.IntakeCreated, secrets intake.Secrets) (IntakeCreated, error) {
+func (h *Handlers) createIntake(
+	ctx context.Context, caller Caller, created event.IntakeCreated, secrets intake.Secrets,
+) (IntakeCreated, error) {
 	plan, err := h.directory.ConfirmAccount(ctx, caller.Account)
 	if err != nil {
 		return IntakeCreated{}, err
@@ -98,7 +103,9 @@ func (h *Handlers) createIntake(ctx context.Context, caller Caller, created even
 		return IntakeCreated{}, err
 	}
 	set := first.Events[0].ID
-	answer.Intake = intake.Evolve(intake.State{}, event.Fact{ID: set, Stream: stream, At: at, Metadata: caller.metadata(), Data: created})
+	answer.Intake = intake.Evolve(intake.State{}, event.Fact{
+		ID: set, Stream: stream, At: at, Metadata: caller.metadata(), Data: created,
+	})
 	if answer.Intake.NeedsSecrets() {
 		if err := h.intakeSecrets.Put(ctx, answer.ID, set.String(), secrets); err != nil {
 			return IntakeCreated{}, err
@@ -127,7 +134,8 @@ func (h *Handlers) newIntakeSecret() (string, error) {
 	return base64.StdEncoding.EncodeToString(key), nil
 }
 
-// destroyIntakeSecrets destroys the secrets of an intake that is gone. A failure is only logged: nothing is accepted by them.
+// destroyIntakeSecrets destroys the secrets of an intake that is gone. A failure is only logged: nothing is accepted by
+// them.
 func (h *Handlers) destroyIntakeSecrets(ctx context.Context, id string) {
 	if err := h.intakeSecrets.Destroy(context.WithoutCancel(ctx), id); err != nil {
 		h.log.Warn("secrets of a deleted intake not destroyed", slog.String("intakeId", id), slog.Any("error", err))
@@ -143,8 +151,8 @@ var intakeFolds = eventstore.FoldRules[intake.State]{
 	Long:   128, Memory: 1 << 20,
 }
 
-// secretsOf returns an intake's secrets. None are returned when they are lost, for example after a restore of an older backup, so that
-// its owner can set others.
+// secretsOf returns an intake's secrets. None are returned when they are lost, for example after a restore of an older
+// backup, so that its owner can set others.
 func (h *Handlers) secretsOf(ctx context.Context, id string, state intake.State) (intake.Secrets, error) {
 	if !state.NeedsSecrets() {
 		return intake.Secrets{}, nil

@@ -35,7 +35,8 @@ func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssue
 		return TokenIssued{}, err
 	}
 	var issued TokenIssued
-	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.TokenSlot, 0)} // no token ever has slot 0: creators of one account queue by its name
+	// no token ever has slot 0: creators of one account queue by its name
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.TokenSlot, 0)}
 	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
 		issued, err = h.createToken(ctx, cmd, name)
 		return err
@@ -76,8 +77,8 @@ func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string
 	return issued, err
 }
 
-// mayIssue returns the check that an append needs which gives the caller a token's value: while the account shows leads to tokens, the
-// value reads them, so the caller must too. Otherwise the error is ErrLeadsHidden.
+// mayIssue returns the check that an append needs which gives the caller a token's value: while the account shows leads
+// to tokens, the value reads them, so the caller must too. Otherwise the error is ErrLeadsHidden.
 func (h *Handlers) mayIssue(ctx context.Context, caller Caller) (eventstore.Write, error) {
 	latest, err := h.directory.ConfirmAccount(ctx, caller.Account)
 	if err != nil {

@@ -14,8 +14,9 @@ type DeleteIntake struct {
 	IntakeID string
 }
 
-// DeleteIntake ends an intake of the caller's account, frees its slot and destroys its secrets. Called again, for example because the
-// first answer was lost, it destroys secrets that are still there. The errors are intake.ErrNotFound and those of the store.
+// DeleteIntake ends an intake of the caller's account, frees its slot and destroys its secrets. Called again, for
+// example because the first answer was lost, it destroys secrets that are still there. The errors are
+// intake.ErrNotFound and those of the store.
 func (h *Handlers) DeleteIntake(ctx context.Context, cmd DeleteIntake) (position eventstore.Position, err error) {
 	if !event.ValidID(cmd.IntakeID) {
 		return 0, intake.ErrNotFound

@@ -18,7 +18,9 @@ type DeleteToken struct {
 // DeleteToken ends a token of the caller's account and frees its slot. The errors are token.ErrNotFound and those of
 // the store.
 func (h *Handlers) DeleteToken(ctx context.Context, cmd DeleteToken) (eventstore.Position, error) {
-	_, position, err := h.changeToken(ctx, cmd.Caller, cmd.TokenID, func(state token.State, _ time.Time) (event.Data, []eventstore.Write, error) {
+	_, position, err := h.changeToken(ctx, cmd.Caller, cmd.TokenID, func(
+		state token.State, _ time.Time,
+	) (event.Data, []eventstore.Write, error) {
 		deleted, err := state.Delete(cmd.Caller.Account)
 		if err != nil {
 			return nil, nil, err

@@ -89,7 +89,8 @@ func TestDeleteVisitor_Unknown(t *testing.T) {
 	require.NoError(t, err)
 	var withdrawn []int64
 	for account, visitor := range map[string]string{"acme": "w", "globex": "v"} {
-		_, err = visitorEraser(p, noFault, &withdrawn).deleteVisitor(t.Context(), command.Caller{Account: account}, visitor)
+		_, err = visitorEraser(p, noFault, &withdrawn).deleteVisitor(t.Context(),
+			command.Caller{Account: account}, visitor)
 		require.ErrorIs(t, err, command.ErrNoVisitor)
 	}
 	_, readable := p.facts(t, "v")

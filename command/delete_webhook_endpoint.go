@@ -15,10 +15,12 @@ type DeleteWebhookEndpoint struct {
 	WebhookID string
 }
 
-// DeleteWebhookEndpoint ends an endpoint of the caller's account, frees its slot and destroys its secret. Called again, for
-// example because the first answer was lost, it destroys a secret that is still there. The errors are webhook.ErrNotFound and
-// those of the store.
-func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookEndpoint) (position eventstore.Position, err error) {
+// DeleteWebhookEndpoint ends an endpoint of the caller's account, frees its slot and destroys its secret. Called again,
+// for example because the first answer was lost, it destroys a secret that is still there. The errors are
+// webhook.ErrNotFound and those of the store.
+func (h *Handlers) DeleteWebhookEndpoint(
+	ctx context.Context, cmd DeleteWebhookEndpoint,
+) (position eventstore.Position, err error) {
 	if !event.ValidID(cmd.WebhookID) {
 		return 0, webhook.ErrNotFound
 	}
@@ -53,9 +55,11 @@ func (h *Handlers) DeleteWebhookEndpoint(ctx context.Context, cmd DeleteWebhookE
 	return position, nil
 }
 
-// destroySecret destroys an endpoint's secret. A failure is only logged: the endpoint is gone, so nothing is signed with it.
+// destroySecret destroys an endpoint's secret. A failure is only logged: the endpoint is gone, so nothing is signed
+// with it.
 func (h *Handlers) destroySecret(ctx context.Context, webhookID string) {
 	if err := h.secrets.Destroy(context.WithoutCancel(ctx), webhookID); err != nil {
-		h.log.Warn("secret of a deleted endpoint not destroyed", slog.String("webhookId", webhookID), slog.Any("error", err))
+		h.log.Warn("secret of a deleted endpoint not destroyed", slog.String("webhookId", webhookID),
+			slog.Any("error", err))
 	}
 }

@@ -16,12 +16,14 @@ type DisableWebhookEndpoint struct {
 	SeenFrom  time.Time // when the failures began
 }
 
-// DisableWebhookEndpoint disables an endpoint, once, however many processes ask for it. It does nothing when the endpoint is
-// disabled or deleted already, or when the failures were at another URL or began before the endpoint was last enabled. The
-// errors are those of the store.
+// DisableWebhookEndpoint disables an endpoint, once, however many processes ask for it. It does nothing when the
+// endpoint is disabled or deleted already, or when the failures were at another URL or began before the endpoint was
+// last enabled. The errors are those of the store.
 func (h *Handlers) DisableWebhookEndpoint(ctx context.Context, cmd DisableWebhookEndpoint) error {
 	delivery := Caller{Actor: "system:delivery"}
-	_, err := h.changeEndpoint(ctx, delivery, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
+	_, err := h.changeEndpoint(ctx, delivery, cmd.WebhookID, func(
+		state webhook.State, _ time.Time,
+	) ([]event.Data, error) {
 		if disabled, ok := state.Disable(cmd.Reason, cmd.URL, cmd.SeenFrom); ok {
 			return []event.Data{disabled}, nil
 		}

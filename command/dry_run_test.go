@@ -43,7 +43,9 @@ func TestDryRun_EqualsCapture(t *testing.T) {
 	}
 }
 
-func requireSameOutcome(t *testing.T, body string, captured command.LeadCaptured, capturedErr error, dryRun command.LeadCaptured, err error) {
+func requireSameOutcome(
+	t *testing.T, body string, captured command.LeadCaptured, capturedErr error, dryRun command.LeadCaptured, err error,
+) {
 	t.Helper()
 	var dryRunRefused, captureRefused *command.LeadRefused
 	if errors.As(err, &dryRunRefused) {

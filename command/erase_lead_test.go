@@ -33,7 +33,8 @@ type externalData struct {
 	posted func(leads []string) []string // ids of the stored arrivals of leads; nil: none
 }
 
-// fakeKeysAndViews gives one process access to externalData. It calls step before each operation, and fails with its error.
+// fakeKeysAndViews gives one process access to externalData. It calls step before each operation, and fails with its
+// error.
 type fakeKeysAndViews struct {
 	*externalData
 	step func() error
@@ -102,7 +103,9 @@ func (f fakeKeysAndViews) DestroyReturned(context.Context, ...string) error { re
 
 func (f fakeKeysAndViews) Await(context.Context, eventstore.Position) error { return f.do(func() {}) }
 
-func (f fakeKeysAndViews) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+func (f fakeKeysAndViews) Linked(
+	_ context.Context, _ string, streams []string, _ eventstore.Position,
+) (map[string]bool, error) {
 	linked := map[string]bool{}
 	return linked, f.do(func() {
 		for _, stream := range streams {
@@ -129,8 +132,8 @@ func (f fakeKeysAndViews) DeleteFromCopies(_ context.Context, forgotten projecti
 	})
 }
 
-// A process is killed before each step of an erasure in turn, and a repeat completes it. An arrival of the same person in
-// between is a repeat of the lead or creates a new one.
+// A process is killed before each step of an erasure in turn, and a repeat completes it. An arrival of the same person
+// in between is a repeat of the lead or creates a new one.
 func TestEraseLead_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	names := claim.NewNames(claimKey())
@@ -152,12 +155,18 @@ func TestEraseLead_ResumesAfterKill(t *testing.T) {
 				}
 				return nil
 			},
-			keys:  map[string]bool{event.LeadStream(id): true, event.ArrivalStream(posted.ID): true, visitors[0]: true, visitors[1]: true},
-			shown: map[string]bool{visitors[0]: true, visitors[1]: true}, copied: map[string]bool{id: true, visitors[0]: true, visitors[1]: true},
+			keys: map[string]bool{
+				event.LeadStream(id): true, event.ArrivalStream(posted.ID): true, visitors[0]: true, visitors[1]: true,
+			},
+			shown: map[string]bool{
+				visitors[0]: true, visitors[1]: true,
+			}, copied: map[string]bool{id: true, visitors[0]: true, visitors[1]: true},
 		}
 		erase := func(step func() error) (forget.LeadErased, error) {
 			store := killableStore{w.log, step}
-			done, err := newEraser(store, fakeKeysAndViews{externalData: external, step: step}).eraseLead(t.Context(), owner, id)
+			done, err := newEraser(store, fakeKeysAndViews{
+				externalData: external, step: step,
+			}).eraseLead(t.Context(), owner, id)
 			// The views follow the log: they drop a visitor that was forgotten.
 			for _, r := range w.events() {
 				if r.Type == (event.VisitorForgotten{}).EventType() {
@@ -191,7 +200,9 @@ func TestEraseLead_ResumesAfterKill(t *testing.T) {
 		require.Empty(t, external.copied, "stop %d", stops)
 		require.Equal(t, event.DiscardedErased, w.arrival(posted.ID).Discarded)
 		log := w.events()
-		at := slices.IndexFunc(log, func(r eventstore.Recorded) bool { return r.Type == event.LeadErased{}.EventType() })
+		at := slices.IndexFunc(log, func(r eventstore.Recorded) bool {
+			return r.Type == event.LeadErased{}.EventType()
+		})
 		fact, err := log[at].Fact()
 		require.NoError(t, err)
 		require.Equal(t, []event.KeyCommitment{{LeadID: id, Commitment: "hash of the key of " + event.LeadStream(id)}},
@@ -219,7 +230,9 @@ func TestEraseLead_ErasesJoinedLeads(t *testing.T) {
 		w.external.keys[event.LeadStream(c.answer.Lead.ID)] = true
 	}
 	for i, into := range ids[1:] {
-		_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: into, Body: members(`{"from":"` + ids[i] + `"}`)})
+		_, err := p.JoinLeads(t.Context(), command.JoinLeads{
+			Caller: owner, LeadID: into, Body: members(`{"from":"` + ids[i] + `"}`),
+		})
 		require.NoError(t, err)
 	}
 	_, err := p.eraseLead(t.Context(), ids[2])
@@ -238,7 +251,8 @@ func TestEraseLead_KeepsSharedVisitors(t *testing.T) {
 	first := w.capture(w.process(), `{"phone":"+919876500077","visitorId":"v-1"}`, "")
 	require.NoError(t, first.err)
 	kept := &externalData{
-		keys: map[string]bool{shared: true}, shown: map[string]bool{shared: true}, linked: map[string]bool{shared: true},
+		keys: map[string]bool{shared: true}, shown: map[string]bool{shared: true},
+		linked: map[string]bool{shared: true},
 		copied: map[string]bool{first.answer.Lead.ID: true, shared: true},
 	}
 	_, err := newEraser(w.log, withoutFaults(kept)).eraseLead(t.Context(), owner, first.answer.Lead.ID)
@@ -265,7 +279,9 @@ func TestEraseLead_LeadNotFoundAfterwards(t *testing.T) {
 	require.Equal(t, 1, done.Claims)
 	_, err = p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: id, Body: members(`{"name":"B"}`)})
 	require.ErrorIs(t, err, lead.ErrNotFound)
-	_, err = p.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: id, Body: members(`{"phone":"+919876500077"}`)})
+	_, err = p.ReleaseContact(t.Context(), command.ReleaseContact{
+		Caller: owner, LeadID: id, Body: members(`{"phone":"+919876500077"}`),
+	})
 	require.ErrorIs(t, err, lead.ErrNotFound)
 	repeated := w.capture(p, `{"phone":"+919876500077","name":"Asha","metadata":{"source":"website"}}`, "key")
 	require.ErrorIs(t, repeated.err, command.ErrErased)
@@ -276,7 +292,8 @@ func TestEraseLead_LeadNotFoundAfterwards(t *testing.T) {
 	for _, r := range w.events() {
 		if r.Stream == event.LeadStream(id) {
 			types = append(types, r.Type)
-			require.False(t, r.Type == (event.LeadErased{}).EventType() && r.Metadata.IP != "", "the erasure has no IP address")
+			require.False(t, r.Type == (event.LeadErased{}).EventType() && r.Metadata.IP != "",
+				"the erasure has no IP address")
 		}
 	}
 	require.Equal(t, []string{"lead.created.v1", "lead.erased.v1"}, types)
@@ -292,11 +309,17 @@ func TestEraseLead_EndsItsStream(t *testing.T) {
 	require.NoError(t, err)
 	p.captured(t, body)
 	for _, id := range []string{erased, other} {
-		_, err = p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: erased, Body: members(`{"name":"A"}`)})
+		_, err = p.UpdateLead(t.Context(), command.UpdateLead{
+			Caller: owner, LeadID: erased, Body: members(`{"name":"A"}`),
+		})
 		require.ErrorIs(t, err, lead.ErrNotFound)
-		_, err = p.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: erased, Body: members(`{"phone":"+919876500001"}`)})
+		_, err = p.ReleaseContact(t.Context(), command.ReleaseContact{
+			Caller: owner, LeadID: erased, Body: members(`{"phone":"+919876500001"}`),
+		})
 		require.ErrorIs(t, err, lead.ErrNotFound)
-		_, err = p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: id, Body: members(`{"from":"` + erased + `"}`)})
+		_, err = p.JoinLeads(t.Context(), command.JoinLeads{
+			Caller: owner, LeadID: id, Body: members(`{"from":"` + erased + `"}`),
+		})
 		require.Error(t, err)
 		_, err = p.eraseLead(t.Context(), erased)
 		require.NoError(t, err)

@@ -20,8 +20,8 @@ import (
 // ErrNoVisitor means that the account has no such visitor.
 var ErrNoVisitor = errors.New("the account has no such visitor")
 
-// Erasure decides and appends the facts of erasures for one caller. Package command/worker/forget has the steps of an erasure in order,
-// and does the rest: it destroys keys and deletes derived data.
+// Erasure decides and appends the facts of erasures for one caller. Package command/worker/forget has the steps of an
+// erasure in order, and does the rest: it destroys keys and deletes derived data.
 type Erasure struct {
 	h         *Handlers
 	caller    Caller
@@ -42,10 +42,12 @@ const RetentionActor = "system:retention"
 // Account returns the account of the caller.
 func (e Erasure) Account() string { return e.caller.Account }
 
-// EraseLead appends lead.erased, with the hashes of the keys that will be destroyed, and releases the lead's claims, in one append. Again
-// means that an earlier call has appended the fact that is returned. The errors are lead.ErrNotFound, *lead.JoinedError and those of the
-// store and of keys.
-func (e Erasure) EraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
+// EraseLead appends lead.erased, with the hashes of the keys that will be destroyed, and releases the lead's claims, in
+// one append. Again means that an earlier call has appended the fact that is returned. The errors are lead.ErrNotFound,
+// *lead.JoinedError and those of the store and of keys.
+func (e Erasure) EraseLead(
+	ctx context.Context, leadID string, keys eventstore.KeyCommitments,
+) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
 	if !event.ValidID(leadID) {
 		return fact, 0, false, lead.ErrNotFound
 	}
@@ -63,7 +65,9 @@ func (e Erasure) EraseLead(ctx context.Context, leadID string, keys eventstore.K
 	return fact, at, again, nil
 }
 
-func (e Erasure) eraseLead(ctx context.Context, leadID string, keys eventstore.KeyCommitments) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
+func (e Erasure) eraseLead(
+	ctx context.Context, leadID string, keys eventstore.KeyCommitments,
+) (fact event.LeadErased, at eventstore.Position, again bool, err error) {
 	stream := event.LeadStream(leadID)
 	held, err := e.h.loadLead(ctx, stream)
 	if err != nil {
@@ -83,7 +87,8 @@ func (e Erasure) eraseLead(ctx context.Context, leadID string, keys eventstore.K
 	if err != nil {
 		return fact, 0, false, err
 	}
-	if fact.KeyCommitments, err = commitments(ctx, keys, append([]string{leadID}, fact.Leads...), fact.Origins); err != nil {
+	if fact.KeyCommitments, err = commitments(ctx, keys, append([]string{leadID}, fact.Leads...),
+		fact.Origins); err != nil {
 		return fact, 0, false, err
 	}
 	write, err := e.h.write(e.caller.withoutOrigin(), stream, held.expect, e.h.after(held.lead.UpdatedAt), fact)
@@ -94,7 +99,8 @@ func (e Erasure) eraseLead(ctx context.Context, leadID string, keys eventstore.K
 	return fact, at, false, err
 }
 
-// commitments returns the hashes of the keys of leads, in the order of the leads, and of the keys of parts of other leads.
+// commitments returns the hashes of the keys of leads, in the order of the leads, and of the keys of parts of other
+// leads.
 func commitments(
 	ctx context.Context, keys eventstore.KeyCommitments, leads []string, origins []event.SplitOrigin,
 ) (all []event.KeyCommitment, err error) {
@@ -116,7 +122,8 @@ func commitments(
 			continue
 		}
 		var destroyed []string
-		destroyed, err = keys.CommitmentsBefore(ctx, event.LeadStream(origin.LeadID), eventstore.Revision(origin.Before))
+		destroyed, err = keys.CommitmentsBefore(ctx, event.LeadStream(origin.LeadID),
+			eventstore.Revision(origin.Before))
 		for _, commitment := range destroyed {
 			all = append(all, event.KeyCommitment{LeadID: origin.LeadID, Commitment: commitment})
 		}
@@ -125,7 +132,9 @@ func commitments(
 }
 
 // erasureOf finds the fact on the log, which ends its stream. The position is 0 without one.
-func (h *Handlers) erasureOf(ctx context.Context, held loadedLead) (erased event.LeadErased, at eventstore.Position, err error) {
+func (h *Handlers) erasureOf(
+	ctx context.Context, held loadedLead,
+) (erased event.LeadErased, at eventstore.Position, err error) {
 	for recorded, err := range h.store.Read(ctx, held.stream, eventstore.Revision(held.expect)) {
 		if err != nil {
 			return erased, 0, err
@@ -141,9 +150,11 @@ func (h *Handlers) erasureOf(ctx context.Context, held loadedLead) (erased event
 	return erased, at, nil
 }
 
-// erasureOfLive decides the fact of a live lead, and the writes that release its claims. A lead that was joined into an erased one
-// may be erased too.
-func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held loadedLead) (fact event.LeadErased, releases []eventstore.Write, err error) {
+// erasureOfLive decides the fact of a live lead, and the writes that release its claims. A lead that was joined into an
+// erased one may be erased too.
+func (e Erasure) erasureOfLive(
+	ctx context.Context, leadID string, held loadedLead,
+) (fact event.LeadErased, releases []eventstore.Write, err error) {
 	err = held.lead.Present(e.Account())
 	if _, joined := errors.AsType[*lead.JoinedError](err); joined {
 		survivor, unread := e.h.survivingLead(ctx, held)
@@ -173,9 +184,9 @@ func (e Erasure) erasureOfLive(ctx context.Context, leadID string, held loadedLe
 	return fact, releases, nil
 }
 
-// erasureOfLost decides the fact of a lead that cannot be read although no fact on the log erased it, because the log was restored from a
-// backup that is older than the erasure. The ids of joined leads can still be read, but not the lead's values. So its claims keep naming
-// it, and count as free.
+// erasureOfLost decides the fact of a lead that cannot be read although no fact on the log erased it, because the log
+// was restored from a backup that is older than the erasure. The ids of joined leads can still be read, but not the
+// lead's values. So its claims keep naming it, and count as free.
 func (h *Handlers) erasureOfLost(ctx context.Context, held loadedLead) (erased event.LeadErased, err error) {
 	for recorded, err := range h.store.Read(ctx, held.stream, 0) {
 		if err != nil {
@@ -198,9 +209,9 @@ func (h *Handlers) erasureOfLost(ctx context.Context, held loadedLead) (erased e
 	return erased, nil
 }
 
-// MoreVisitors returns, in pages of at most lead.MaxVisitors, the streams of the visitors of an erased lead that exceed the number
-// that the fact names. A visitor may be in several pages. They are read from the events of the lead and of those that were joined
-// into it, so there are none once the keys of these are destroyed.
+// MoreVisitors returns, in pages of at most lead.MaxVisitors, the streams of the visitors of an erased lead that exceed
+// the number that the fact names. A visitor may be in several pages. They are read from the events of the lead and of
+// those that were joined into it, so there are none once the keys of these are destroyed.
 func (e Erasure) MoreVisitors(ctx context.Context, leadID string, erased event.LeadErased) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		if len(erased.Visitors) < lead.MaxVisitors {
@@ -260,9 +271,13 @@ func visitorOf(recorded eventstore.Recorded) (string, error) {
 
 // ForgetUnlinked calls destroy, which destroys the key of a visitor that no lead is linked with any more, and appends
 // visitor.forgotten. It repeats both if the visitor has acted in between, under a new key.
-func (e Erasure) ForgetUnlinked(ctx context.Context, stream string, destroy func(context.Context) error) (at eventstore.Position, err error) {
+func (e Erasure) ForgetUnlinked(
+	ctx context.Context, stream string, destroy func(context.Context) error,
+) (at eventstore.Position, err error) {
 	err = e.h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		_, end, err := eventstore.Load(ctx, e.h.store, stream, func(struct{}, event.Fact) struct{} { return struct{}{} })
+		_, end, err := eventstore.Load(ctx, e.h.store, stream, func(struct{}, event.Fact) struct{} {
+			return struct{}{}
+		})
 		if err != nil {
 			return err
 		}
@@ -284,17 +299,20 @@ func (e Erasure) VisitorStream(visitorID string) string {
 	return e.h.claims.Visitor(e.Account(), visitorID)
 }
 
-// Visitor reads the stream of a visitor: the time of the last activity, whether one can be read that was not forgotten, and the keys of
-// those that are forgotten and cannot be read. The errors are ErrNoVisitor and those of the store.
+// Visitor reads the stream of a visitor: the time of the last activity, whether one can be read that was not forgotten,
+// and the keys of those that are forgotten and cannot be read. The errors are ErrNoVisitor and those of the store.
 func (e Erasure) Visitor(ctx context.Context, stream string) (last time.Time, readable bool, lost []int64, err error) {
 	found, err := e.visitor(ctx, stream)
 	return found.last, found.Remaining, found.lost, err
 }
 
-// ForgetLost appends visitor.forgotten for activities of a visitor that cannot be read because their key is lost, unless an earlier fact
-// covers them. It returns the position of the latest fact, or 0. Again reports that it appended none, remaining that other activities can be
-// read. With finish it never appends. The errors are ErrNoVisitor and those of the store.
-func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at eventstore.Position, again, remaining bool, err error) {
+// ForgetLost appends visitor.forgotten for activities of a visitor that cannot be read because their key is lost,
+// unless an earlier fact covers them. It returns the position of the latest fact, or 0. Again reports that it appended
+// none, remaining that other activities can be read. With finish it never appends. The errors are ErrNoVisitor and
+// those of the store.
+func (e Erasure) ForgetLost(
+	ctx context.Context, stream string, finish bool,
+) (at eventstore.Position, again, remaining bool, err error) {
 	err = e.h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		found, err := e.visitor(ctx, stream)
 		if err != nil {
@@ -304,7 +322,8 @@ func (e Erasure) ForgetLost(ctx context.Context, stream string, finish bool) (at
 		if again {
 			return nil
 		}
-		// An activity that is recorded concurrently can be read. It causes a conflict, and the next decision leaves it out.
+		// An activity that is recorded concurrently can be read. It causes a conflict, and the next decision leaves it
+		// out.
 		write, err := e.h.write(e.caller.withoutOrigin(), stream, found.end, e.h.timestamp(), found.Fact())
 		if err != nil {
 			return err
@@ -360,6 +379,8 @@ func (e Erasure) visitor(ctx context.Context, stream string) (s visitorState, er
 	if s.end == eventstore.NoStream {
 		return s, ErrNoVisitor
 	}
-	s.lost = slices.DeleteFunc(s.lost, func(key int64) bool { return slices.Contains(s.Keys, strconv.FormatInt(key, 10)) })
+	s.lost = slices.DeleteFunc(s.lost, func(key int64) bool {
+		return slices.Contains(s.Keys, strconv.FormatInt(key, 10))
+	})
 	return s, nil
 }

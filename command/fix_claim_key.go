@@ -9,7 +9,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ErrOtherClaimKey means that the claims of this log were named with another key. With this key no person would be found again.
+// ErrOtherClaimKey means that the claims of this log were named with another key. With this key no person would be
+// found again.
 var ErrOtherClaimKey = errors.New("the claim key differs from the one that this log was started with")
 
 // FixClaimKey makes the first claim key that a log is served with its only one. The error is ErrOtherClaimKey when
@@ -17,9 +18,10 @@ var ErrOtherClaimKey = errors.New("the claim key differs from the one that this 
 func (h *Handlers) FixClaimKey(ctx context.Context) error {
 	fingerprint := h.claims.Fingerprint()
 	return h.transact.Do(ctx, []string{event.ClaimKeyStream}, func(ctx context.Context) error {
-		fixed, expect, err := eventstore.Load(ctx, h.store, event.ClaimKeyStream, func(_ []byte, fact event.Fact) []byte {
-			return fact.Data.(event.ClaimKeyFixed).Fingerprint
-		})
+		fixed, expect, err := eventstore.Load(ctx, h.store,
+			event.ClaimKeyStream, func(_ []byte, fact event.Fact) []byte {
+				return fact.Data.(event.ClaimKeyFixed).Fingerprint
+			})
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,8 @@ import (
 // defaultOrigin begins the names of logs that were given none.
 const defaultOrigin = "leadlog-log/"
 
-// FixOrigin records the log's name in its checkpoints, and returns it: the wanted name or, if that is empty, the recorded one. Without
-// either it generates a name.
+// FixOrigin records the log's name in its checkpoints, and returns it: the wanted name or, if that is empty, the
+// recorded one. Without either it generates a name.
 func (h *Handlers) FixOrigin(ctx context.Context, wanted string) (origin string, err error) {
 	err = h.transact.Do(ctx, []string{event.OriginStream}, func(ctx context.Context) error {
 		fixed, expect, err := LoadOrigin(ctx, h.store)
@@ -25,7 +25,8 @@ func (h *Handlers) FixOrigin(ctx context.Context, wanted string) (origin string,
 		if origin = cmp.Or(wanted, fixed, defaultOrigin+strings.ToLower(ulid.Make().String())); origin == fixed {
 			return nil
 		}
-		write, err := h.write(Caller{Actor: "system:serve"}, event.OriginStream, expect, h.timestamp(), event.OriginFixed{Origin: origin})
+		write, err := h.write(Caller{Actor: "system:serve"}, event.OriginStream, expect, h.timestamp(),
+			event.OriginFixed{Origin: origin})
 		if err == nil {
 			_, err = h.store.Append(ctx, write)
 		}

@@ -57,13 +57,16 @@ func forgetVisitor(ctx context.Context, of process, account, visitor string, ste
 	done forget.VisitorForgotten, withdrawn []int64, err error,
 ) {
 	e := visitorEraser(of, step, &withdrawn)
-	done, err = e.ForgetVisitor(ctx, e.Erasure(command.Caller{Account: account}), claim.NewNames(claimKey()).Visitor("acme", visitor), false)
+	done, err = e.ForgetVisitor(ctx, e.Erasure(command.Caller{Account: account}),
+		claim.NewNames(claimKey()).Visitor("acme", visitor), false)
 	return done, withdrawn, err
 }
 
 // visitorEraser returns an eraser that calls step before each operation.
 func visitorEraser(of process, step func() error, withdrawn *[]int64) eraser {
-	return newEraser(killableStore{of.store, step}, faultyKeyStore{Store: of.store.(*sealed.Store), step: step, withdrawn: withdrawn})
+	return newEraser(killableStore{of.store, step}, faultyKeyStore{
+		Store: of.store.(*sealed.Store), step: step, withdrawn: withdrawn,
+	})
 }
 
 func noFault() error { return nil }
@@ -166,8 +169,8 @@ func TestForgetVisitor_ResumesAfterKill(t *testing.T) {
 	}
 }
 
-// An older backup of the keys is restored. It contains a key that was declared lost, and lacks the next key. Only an operator may
-// declare the next key lost.
+// An older backup of the keys is restored. It contains a key that was declared lost, and lacks the next key. Only an
+// operator may declare the next key lost.
 func TestForgetVisitor_FinishAppendsNothing(t *testing.T) {
 	t.Parallel()
 	on := keyDatabase(t)

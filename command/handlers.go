@@ -1,9 +1,9 @@
-// Package command executes the commands of callers, mostly one file each, with its struct and its method. It makes every append to
-// the log that a caller causes. It does not know HTTP, and reads no views.
+// Package command executes the commands of callers, mostly one file each, with its struct and its method. It makes
+// every append to the log that a caller causes. It does not know HTTP, and reads no views.
 //
-// A command loads the streams it decides on, lets the pure deciders in the packages below this one decide, and appends their
-// decision at the revisions they saw. A fact from a cache, such as that a token is live, is checked by the same append, so that a
-// stale cache lets nothing through.
+// A command loads the streams it decides on, lets the pure deciders in the packages below this one decide, and appends
+// their decision at the revisions they saw. A fact from a cache, such as that a token is live, is checked by the same
+// append, so that a stale cache lets nothing through.
 package command
 
 import (
@@ -53,7 +53,8 @@ type Caller struct {
 
 	// ReadsLeads reports whether the caller may read leads. Others get back only the fields that they set.
 	ReadsLeads bool
-	// FromPage reports whether the request has an Origin: a page in a browser sent it. Its answer shows no data stored before the request.
+	// FromPage reports whether the request has an Origin: a page in a browser sent it. Its answer shows no data stored
+	// before the request.
 	FromPage bool
 }
 
@@ -74,8 +75,8 @@ func systemCaller(account string) Caller { return Caller{Account: account, Actor
 // ownRequestID returns the id that the service gave the request.
 func (c Caller) ownRequestID() string { return cmp.Or(c.Correlation, c.RequestID) }
 
-// withoutOrigin returns the caller without IP address and user agent, which are personal data, and without a request id that it
-// chose. It is for facts that are not sealed and stay when a person is forgotten.
+// withoutOrigin returns the caller without IP address and user agent, which are personal data, and without a request id
+// that it chose. It is for facts that are not sealed and stay when a person is forgotten.
 func (c Caller) withoutOrigin() Caller {
 	c.IP, c.UserAgent, c.RequestID = "", "", c.ownRequestID()
 	return c
@@ -117,7 +118,8 @@ type Options struct {
 	Log           *slog.Logger
 	Now           func() time.Time
 	Random        io.Reader
-	// AllowPrivateTargets lets addresses that are sent to or fetched from be http, loopback or private: for development.
+	// AllowPrivateTargets lets addresses that are sent to or fetched from be http, loopback or private: for
+	// development.
 	AllowPrivateTargets bool
 }
 
@@ -138,11 +140,12 @@ func NewHandlers(o Options) *Handlers {
 	}
 	return &Handlers{
 		store: countingStore{o.Store}, claims: o.Claims, directory: o.Directory, secrets: o.Secrets, log: o.Log,
-		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize), turns: turns.New(), now: o.Now, random: o.Random,
-		samples: newCache[string, struct{}](sampleCacheSize), recordSlots: semaphore.NewWeighted(notesAtOnce),
+		privateTargets: o.AllowPrivateTargets, mappings: newCache[string, cachedMapping](mappingCacheSize),
+		turns: turns.New(), now: o.Now, random: o.Random, samples: newCache[string, struct{}](sampleCacheSize),
+		recordSlots:  semaphore.NewWeighted(notesAtOnce),
 		entropy:      &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
-		arrivalSlots: semaphore.NewWeighted(maxArrivals), holders: newCache[string, string](holderCacheSize), leads: o.Leads,
-		endpoints: eventstore.NewFolds(endpointFolds), intakes: intakes, intakeSecrets: o.IntakeSecrets,
+		arrivalSlots: semaphore.NewWeighted(maxArrivals), holders: newCache[string, string](holderCacheSize),
+		leads: o.Leads, endpoints: eventstore.NewFolds(endpointFolds), intakes: intakes, intakeSecrets: o.IntakeSecrets,
 	}
 }
 
@@ -170,8 +173,8 @@ func (h *Handlers) newIDs(n int) ([]string, error) {
 // timestamp returns the time for the first fact of a stream: now, in whole milliseconds.
 func (h *Handlers) timestamp() time.Time { return h.after(time.Time{}) }
 
-// after returns the time of a fact that follows another on its stream: now, in whole milliseconds, but never before the previous fact,
-// whose process may have a clock that is ahead.
+// after returns the time of a fact that follows another on its stream: now, in whole milliseconds, but never before the
+// previous fact, whose process may have a clock that is ahead.
 func (h *Handlers) after(previous time.Time) time.Time {
 	now := h.now().UTC().Truncate(time.Millisecond)
 	if now.Before(previous) {
@@ -194,7 +197,9 @@ func (h *Handlers) stamp(caller Caller, at time.Time, data event.Data) (eventsto
 }
 
 // write returns the write that appends one fact.
-func (h *Handlers) write(caller Caller, stream string, expect eventstore.Expected, at time.Time, data event.Data) (eventstore.Write, error) {
+func (h *Handlers) write(
+	caller Caller, stream string, expect eventstore.Expected, at time.Time, data event.Data,
+) (eventstore.Write, error) {
 	stamped, err := h.stamp(caller, at, data)
 	return eventstore.Write{Stream: stream, Expect: expect, Events: []eventstore.Event{stamped}}, err
 }

@@ -17,11 +17,13 @@ import (
 // ErrKeyReused means that an idempotency key was bound before, to another body.
 var ErrKeyReused = errors.New("idempotency key was used for another request body")
 
-// ErrErased means that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with it.
+// ErrErased means that an idempotency key was bound to an arrival whose lead has been erased since, and its answer with
+// it.
 var ErrErased = errors.New("the lead of this idempotency key was erased")
 
-// binding is an arrival's claim on its idempotency key or its delivery id. It is appended together with the outcome, so that a key has
-// one outcome. An arrival without an outcome, such as one with bad fields, leaves the key free; if it is kept, for other bodies only.
+// binding is an arrival's claim on its idempotency key or its delivery id. It is appended together with the outcome, so
+// that a key has one outcome. An arrival without an outcome, such as one with bad fields, leaves the key free; if it is
+// kept, for other bodies only.
 type binding struct {
 	kind   claim.Kind // Idempotency or Delivery
 	stream string
@@ -48,18 +50,21 @@ func (c *capture) bind(outcome eventstore.Write) ([]eventstore.Write, error) {
 	if c.binding == nil {
 		return nil, nil
 	}
-	bound, err := c.write(c.Admission.Caller.withoutOrigin(), c.binding.stream, c.binding.expect, c.after(c.binding.since), event.ClaimBound{
-		Kind: string(c.binding.kind), Digest: c.binding.digest, Stream: outcome.Stream, EventID: outcome.Events[0].ID.String(),
-		Revision: int64(outcome.Expect) + 1,
-	})
+	bound, err := c.write(c.Admission.Caller.withoutOrigin(), c.binding.stream, c.binding.expect,
+		c.after(c.binding.since), event.ClaimBound{
+			Kind: string(c.binding.kind), Digest: c.binding.digest, Stream: outcome.Stream,
+			EventID:  outcome.Events[0].ID.String(),
+			Revision: int64(outcome.Expect) + 1,
+		})
 	if err != nil {
 		return nil, err
 	}
 	return []eventstore.Write{bound}, nil
 }
 
-// recall returns the earlier answer of the arrival's key. Answered is false when it has none, or there is no key. With answered,
-// the error is part of the answer: a *LeadRefused, ErrErased, or ErrKeyReused when the key was used for another body.
+// recall returns the earlier answer of the arrival's key. Answered is false when it has none, or there is no key. With
+// answered, the error is part of the answer: a *LeadRefused, ErrErased, or ErrKeyReused when the key was used for
+// another body.
 func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered bool, err error) {
 	if c.binding == nil {
 		return LeadCaptured{}, false, nil
@@ -111,8 +116,11 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 // maxKept bounds how many bodies an idempotency key remembers that were quarantined, and with it the claim's stream.
 const maxKept = 64
 
-// recallKept returns the earlier answer of an arrival that was quarantined with the same idempotency key and body, as recall does.
-func (c *capture) recallKept(ctx context.Context, kept []event.ClaimBound) (answer LeadCaptured, answered bool, err error) {
+// recallKept returns the earlier answer of an arrival that was quarantined with the same idempotency key and body, as
+// recall does.
+func (c *capture) recallKept(
+	ctx context.Context, kept []event.ClaimBound,
+) (answer LeadCaptured, answered bool, err error) {
 	for _, bound := range kept {
 		if !hmac.Equal(bound.Digest, c.binding.digest) {
 			continue
@@ -150,8 +158,9 @@ func (c *capture) recallAlone(ctx context.Context) (answer LeadCaptured, answere
 	return c.recall(ctx)
 }
 
-// importAgain reports whether a row of a file is decided on again, although its key has an answer: its lead was taken back with the import
-// that made it, or it was refused for a lead that is gone, or because duplicates were refused and now merge.
+// importAgain reports whether a row of a file is decided on again, although its key has an answer: its lead was taken
+// back with the import that made it, or it was refused for a lead that is gone, or because duplicates were refused and
+// now merge.
 func (c *capture) importAgain(ctx context.Context, before outcome) (bool, error) {
 	if before.refused == nil {
 		return before.takenBack, nil
@@ -172,15 +181,16 @@ type outcome struct {
 	takenBack bool
 }
 
-// outcomeOf reads the outcome at its place on its stream. The answer is the lead as it was right after the outcome, folded from where
-// an earlier fold came to. The lead may have been erased since, which the stream's last event shows.
+// outcomeOf reads the outcome at its place on its stream. The answer is the lead as it was right after the outcome,
+// folded from where an earlier fold came to. The lead may have been erased since, which the stream's last event shows.
 func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (found outcome, err error) {
 	folded, at, err := h.leads.LoadTo(ctx, h.store, bound.Stream, eventstore.Revision(bound.Revision))
 	if err != nil {
 		return found, err
 	}
 	if at.ID.String() != bound.EventID {
-		return found, fmt.Errorf("stream %s at revision %d: not the event that an idempotency key is bound to", bound.Stream, bound.Revision)
+		return found, fmt.Errorf("stream %s at revision %d: not the event that an idempotency key is bound to",
+			bound.Stream, bound.Revision)
 	}
 	fact, err := at.Fact()
 	if err != nil {

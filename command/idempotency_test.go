@@ -18,7 +18,9 @@ func (p process) keepWith(t *testing.T, key, body string) (command.LeadCaptured,
 	t.Helper()
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
-	return p.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(body), IdempotencyKey: key, Keep: true})
+	return p.CaptureLead(t.Context(), command.CaptureLead{
+		Admission: admission, Body: members(body), IdempotencyKey: key, Keep: true,
+	})
 }
 
 // requireKept requires that the request was quarantined, and returns the arrival.
@@ -40,7 +42,8 @@ func TestIdempotency_QuarantinedBodies(t *testing.T) {
 	p := w.process()
 	p.configure(t, quarantining("new"))
 	wrong, unknown := `{"phone":"12"}`, `{"phone":"9876512345","status":"sold"}`
-	other := `{"phone":"13","asha rao":"` + strings.Repeat("x", 2001) + `"}` // an arrival's reasons do not name this field
+	// an arrival's reasons do not name this field
+	other := `{"phone":"13","asha rao":"` + strings.Repeat("x", 2001) + `"}`
 	_, err := p.keepWith(t, "key", wrong)
 	first := requireKept(t, err)
 	require.False(t, first.Replayed)

@@ -111,7 +111,8 @@ func (w intakeWorld) process() process {
 	directory := command.NewDirectory(w.log, w.now)
 	directory.ServeIntakes(w.secrets)
 	return process{store: w.log, directory: directory, Handlers: command.NewHandlers(command.Options{
-		Store: w.log, Claims: claim.NewNames(claimKey()), Directory: directory, IntakeSecrets: w.secrets, Log: quiet(), Now: w.now,
+		Store: w.log, Claims: claim.NewNames(claimKey()), Directory: directory, IntakeSecrets: w.secrets, Log: quiet(),
+		Now: w.now,
 	})}
 }
 
@@ -176,14 +177,18 @@ func TestIntake_DeletionDestroysSecrets(t *testing.T) {
 	t.Parallel()
 	w, p := newIntakeWorld(t)
 	created := p.createIntake(t, typeform())
-	_, err := p.DeleteIntake(t.Context(), command.DeleteIntake{Caller: command.Caller{Account: "globex"}, IntakeID: created.ID})
+	_, err := p.DeleteIntake(t.Context(), command.DeleteIntake{
+		Caller: command.Caller{Account: "globex"}, IntakeID: created.ID,
+	})
 	require.ErrorIs(t, err, intake.ErrNotFound)
 	require.NotEmpty(t, w.secrets.of(created.ID))
 	_, err = p.DeleteIntake(t.Context(), command.DeleteIntake{Caller: owner, IntakeID: created.ID})
 	require.NoError(t, err)
 	require.Empty(t, w.secrets.of(created.ID))
 
-	require.NoError(t, w.secrets.Put(t.Context(), created.ID, "left", intake.Secrets{Secret: "left by a killed process"}))
+	require.NoError(t, w.secrets.Put(t.Context(), created.ID, "left", intake.Secrets{
+		Secret: "left by a killed process",
+	}))
 	_, err = p.DeleteIntake(t.Context(), command.DeleteIntake{Caller: owner, IntakeID: created.ID})
 	require.ErrorIs(t, err, intake.ErrNotFound)
 	require.Empty(t, w.secrets.of(created.ID))
@@ -194,7 +199,9 @@ func TestIntake_ChangeAppendsOnlyDifferences(t *testing.T) {
 	w, p := newIntakeWorld(t)
 	created := p.createIntake(t, typeform())
 	change := func(c intake.Update) command.IntakeChanged {
-		changed, err := p.ChangeIntake(t.Context(), command.ChangeIntake{Caller: owner, IntakeID: created.ID, Change: c})
+		changed, err := p.ChangeIntake(t.Context(), command.ChangeIntake{
+			Caller: owner, IntakeID: created.ID, Change: c,
+		})
 		require.NoError(t, err)
 		return changed
 	}
@@ -212,9 +219,12 @@ func TestIntake_LogHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	w, p := newIntakeWorld(t)
 	created := p.createIntake(t, intake.Update{
-		Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("hunter2"), VerifyToken: new("hunter2"), AccessToken: new("hunter2"),
+		Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("hunter2"), VerifyToken: new("hunter2"),
+		AccessToken: new("hunter2"),
 	})
-	_, err := p.ChangeIntake(t.Context(), command.ChangeIntake{Caller: owner, IntakeID: created.ID, Change: intake.Update{AccessToken: new("hunter22")}})
+	_, err := p.ChangeIntake(t.Context(), command.ChangeIntake{
+		Caller: owner, IntakeID: created.ID, Change: intake.Update{AccessToken: new("hunter22")},
+	})
 	require.NoError(t, err)
 	for _, stream := range []string{event.IntakeStream(created.ID)} {
 		for recorded, err := range w.log.Read(t.Context(), stream, 0) {
@@ -231,7 +241,9 @@ func TestIntake_LostSecrets(t *testing.T) {
 	require.NoError(t, w.secrets.Destroy(t.Context(), created.ID))
 	_, err := w.process().directory.Intake(t.Context(), created.ID)
 	require.ErrorIs(t, err, intake.ErrNoSecrets)
-	_, err = p.ChangeIntake(t.Context(), command.ChangeIntake{Caller: owner, IntakeID: created.ID, Change: intake.Update{Name: new("Poll")}})
+	_, err = p.ChangeIntake(t.Context(), command.ChangeIntake{
+		Caller: owner, IntakeID: created.ID, Change: intake.Update{Name: new("Poll")},
+	})
 	require.NoError(t, err)
 	rotated, err := p.RotateIntakeSecret(t.Context(), command.RotateIntakeSecret{Caller: owner, IntakeID: created.ID})
 	require.NoError(t, err)
@@ -251,7 +263,9 @@ func TestIntake_FormNeedsNoSecrets(t *testing.T) {
 
 	change := func(challenge intake.Challenge) {
 		t.Helper()
-		_, err := p.ChangeIntake(t.Context(), command.ChangeIntake{Caller: owner, IntakeID: created.ID, Change: intake.Update{Challenge: &challenge}})
+		_, err := p.ChangeIntake(t.Context(), command.ChangeIntake{
+			Caller: owner, IntakeID: created.ID, Change: intake.Update{Challenge: &challenge},
+		})
 		require.NoError(t, err)
 	}
 	change(intake.Challenge{Provider: "turnstile", Secret: "hunter2"})
@@ -279,14 +293,17 @@ func TestIntake_ConcurrentRotations(t *testing.T) {
 	for range 8 {
 		other := w.process()
 		rotations.Go(func() error {
-			_, err := other.RotateIntakeSecret(t.Context(), command.RotateIntakeSecret{Caller: owner, IntakeID: created.ID})
+			_, err := other.RotateIntakeSecret(t.Context(), command.RotateIntakeSecret{
+				Caller: owner, IntakeID: created.ID,
+			})
 			return err
 		})
 	}
 	require.NoError(t, rotations.Wait())
 	found, err := w.process().directory.Intake(t.Context(), created.ID)
 	require.NoError(t, err)
-	require.Equal(t, []intake.Secrets{found.Secrets}, w.secrets.of(created.ID), "only the secrets of the last rotation remain")
+	require.Equal(t, []intake.Secrets{found.Secrets}, w.secrets.of(created.ID),
+		"only the secrets of the last rotation remain")
 }
 
 func TestIntake_Limit(t *testing.T) {

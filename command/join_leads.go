@@ -21,8 +21,8 @@ type JoinLeads struct {
 	Body   map[string]jsontext.Value // members of the request's body: from
 }
 
-// JoinLeads joins one lead of the caller's account into another, which gets its missing values, and moves its claims, in one append. A
-// repeated join changes nothing. A caller who does not see leads gets only the ids.
+// JoinLeads joins one lead of the caller's account into another, which gets its missing values, and moves its claims,
+// in one append. A repeated join changes nothing. A caller who does not see leads gets only the ids.
 //
 // The errors are lead.ErrNotFound, *lead.JoinedError, field.Errors and those of the store.
 func (h *Handlers) JoinLeads(ctx context.Context, cmd JoinLeads) (joined LeadUpdated, err error) {
@@ -79,9 +79,11 @@ func (h *Handlers) joinLeads(ctx context.Context, caller Caller, intoStream, fro
 	return LeadUpdated{Lead: evolved(into.lead, into.stream, arrival, joined), Position: position}, nil
 }
 
-// joinedBefore answers when one of the two leads was joined before. If it was joined as this command asks, this is the same join
-// again, even if the surviving lead was joined into another since; otherwise the refusal counts.
-func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from loadedLead, account *Cached[account.State], refused error) (LeadUpdated, error) {
+// joinedBefore answers when one of the two leads was joined before. If it was joined as this command asks, this is the
+// same join again, even if the surviving lead was joined into another since; otherwise the refusal counts.
+func (h *Handlers) joinedBefore(
+	ctx context.Context, caller Caller, into, from loadedLead, account *Cached[account.State], refused error,
+) (LeadUpdated, error) {
 	again, ok := errors.AsType[*lead.JoinedError](from.lead.Present(caller.Account))
 	if !ok {
 		return LeadUpdated{}, h.nameSurvivingLead(ctx, refused)
@@ -101,7 +103,9 @@ func (h *Handlers) joinedBefore(ctx context.Context, caller Caller, into, from l
 }
 
 // moveClaims returns the writes that give the claims of a lead to another.
-func (h *Handlers) moveClaims(ctx context.Context, caller Caller, from lead.State, to string) (moved []eventstore.Write, err error) {
+func (h *Handlers) moveClaims(
+	ctx context.Context, caller Caller, from lead.State, to string,
+) (moved []eventstore.Write, err error) {
 	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
 		for _, value := range values(from, kind) {
 			stream := h.claims.Stream(caller.Account, kind, value)
@@ -112,7 +116,8 @@ func (h *Handlers) moveClaims(ctx context.Context, caller Caller, from lead.Stat
 			if held.Holder != from.ID {
 				continue
 			}
-			write, err := h.write(systemCaller(caller.Account), stream, expect, h.after(held.UpdatedAt), event.ClaimTaken{Kind: string(kind), Holder: to})
+			write, err := h.write(systemCaller(caller.Account), stream, expect, h.after(held.UpdatedAt),
+				event.ClaimTaken{Kind: string(kind), Holder: to})
 			if err != nil {
 				return nil, err
 			}

@@ -20,15 +20,16 @@ const module = "github.com/leadlog/leadlog"
 
 // pure are the packages of deciders, which depend on facts but not on stores, networks or clocks.
 var pure = []string{
-	"command/account", "command/arrival", "command/attribution", "command/claim", "command/contact", "command/expression", "command/field", "command/intake", "command/lead",
+	"command/account", "command/arrival", "command/attribution", "command/claim", "command/contact",
+	"command/expression", "command/field", "command/intake", "command/lead",
 	"command/token", "command/visitor", "command/webhook",
 }
 
 // dependency is one import of one file. Tests are not included.
 type dependency struct{ file, path string }
 
-// tree returns the imports of every package of the module by directory. It reads source files to include the imports of every
-// platform, and for go test to rerun when one changes.
+// tree returns the imports of every package of the module by directory. It reads source files to include the imports of
+// every platform, and for go test to rerun when one changes.
 func tree(t *testing.T) map[string][]dependency {
 	t.Helper()
 	packages := map[string][]dependency{}
@@ -86,8 +87,8 @@ func local(path string) (string, bool) {
 	return strings.CutPrefix(path, module+"/")
 }
 
-// testHelper reports whether a package is a helper of tests by its name, like pgtest and storetest. Such a package may import
-// every other, and only tests may import it.
+// testHelper reports whether a package is a helper of tests by its name, like pgtest and storetest. Such a package may
+// import every other, and only tests may import it.
 func testHelper(pkg string) bool { return strings.HasSuffix(pkg, "test") }
 
 // standard reports whether a package is in the standard library: its first element has no dot.
@@ -106,8 +107,8 @@ func under(pkg string, directories ...string) bool {
 	})
 }
 
-// The layers, from the bottom: facts, deciders, the log and its readers, workers, network adapters, programs. Every package below the
-// network adapters has a rule.
+// The layers, from the bottom: facts, deciders, the log and its readers, workers, network adapters, programs. Every
+// package below the network adapters has a rule.
 func TestImports_Layers(t *testing.T) {
 	t.Parallel()
 	facts := []string{"eventstore/event"}
@@ -128,9 +129,20 @@ func TestImports_Layers(t *testing.T) {
 		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore", "eventstore/merkle"})},
 		{[]string{"command/leadfile", "command/turns"}, deciders},
 		{[]string{"command"}, slices.Concat(readers, []string{"command/turns", "eventstore/draft"})},
-		{[]string{"projection/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "eventstore/migration", "eventstore/sealbox", "projection/..."})},
-		{[]string{"query/..."}, slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "query/...", "projection/schema"})},
-		{[]string{"command/worker/..."}, slices.Concat(readers, []string{"command", "command/worker/...", "projection/...", "query"})},
+		{
+			[]string{"projection/..."},
+			slices.Concat(readers, []string{
+				"eventstore/audit", "eventstore/merkle", "eventstore/migration", "eventstore/sealbox", "projection/...",
+			}),
+		},
+		{
+			[]string{"query/..."},
+			slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "query/...", "projection/schema"}),
+		},
+		{
+			[]string{"command/worker/..."},
+			slices.Concat(readers, []string{"command", "command/worker/...", "projection/...", "query"}),
+		},
 	} {
 		found := 0
 		for _, pkg := range slices.Sorted(maps.Keys(packages)) {
@@ -141,14 +153,16 @@ func TestImports_Layers(t *testing.T) {
 			found++
 			for _, d := range packages[pkg] {
 				if to, ok := local(d.path); ok {
-					require.True(t, under(to, rule.allowed...), "%s imports %s; %s may import only %v", d.file, to, pkg, rule.allowed)
+					require.True(t, under(to, rule.allowed...), "%s imports %s; %s may import only %v",
+						d.file, to, pkg, rule.allowed)
 				}
 			}
 		}
 		require.GreaterOrEqual(t, found, len(rule.packages), "packages of the rule for %v", rule.packages)
 	}
 	for pkg := range packages {
-		require.True(t, ruled[pkg] || testHelper(pkg) || under(pkg, "httpapi/...", "cmd/...", "deploy/..."), "%s has no rule", pkg)
+		require.True(t, ruled[pkg] || testHelper(pkg) || under(pkg, "httpapi/...", "cmd/...", "deploy/..."),
+			"%s has no rule", pkg)
 	}
 }
 
@@ -159,10 +173,19 @@ func TestImports_Forbidden(t *testing.T) {
 		importers []string // allowed importers
 		matches   func(path string) bool
 	}{
-		{"a program", []string{"cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "cmd/...") }},
+		{"a program", []string{"cmd/..."}, func(path string) bool {
+			to, ok := local(path)
+			return ok && under(to, "cmd/...")
+		}},
 		{"a helper of tests", nil, func(path string) bool { to, ok := local(path); return ok && testHelper(to) }},
-		{"a worker", []string{"command/worker/...", "httpapi/...", "cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "command/worker/...") }},
-		{"a network adapter", []string{"httpapi/...", "cmd/..."}, func(path string) bool { to, ok := local(path); return ok && under(to, "httpapi/...") }},
+		{"a worker", []string{"command/worker/...", "httpapi/...", "cmd/..."}, func(path string) bool {
+			to, ok := local(path)
+			return ok && under(to, "command/worker/...")
+		}},
+		{"a network adapter", []string{"httpapi/...", "cmd/..."}, func(path string) bool {
+			to, ok := local(path)
+			return ok && under(to, "httpapi/...")
+		}},
 		{
 			"a store by its name", []string{"cmd/...", "eventstore/..."},
 			func(path string) bool {
@@ -173,7 +196,8 @@ func TestImports_Forbidden(t *testing.T) {
 		{
 			"EventStore's client", []string{"eventstore/esdb/...", "eventstore/esdbtest/..."},
 			func(path string) bool {
-				return strings.HasPrefix(path, "github.com/EventStore/") || strings.HasPrefix(path, "github.com/kurrent-io/")
+				return strings.HasPrefix(path, "github.com/EventStore/") ||
+					strings.HasPrefix(path, "github.com/kurrent-io/")
 			},
 		},
 	} {
@@ -182,7 +206,8 @@ func TestImports_Forbidden(t *testing.T) {
 				continue
 			}
 			for _, d := range dependencies {
-				require.False(t, rule.matches(d.path) && !under(pkg, rule.importers...), "%s imports %s: %s", d.file, d.path, rule.what)
+				require.False(t, rule.matches(d.path) && !under(pkg, rule.importers...), "%s imports %s: %s",
+					d.file, d.path, rule.what)
 			}
 		}
 	}
@@ -195,18 +220,22 @@ func TestDeciders_ArePure(t *testing.T) {
 	allowed := map[string]bool{
 		"github.com/go-json-experiment/json": true, "github.com/go-json-experiment/json/jsontext": true,
 		"github.com/oklog/ulid/v2": true, "github.com/nyaruka/phonenumbers": true,
-		"golang.org/x/text/unicode/norm": true, "golang.org/x/text/currency": true, "golang.org/x/text/language": true, "golang.org/x/text/language/display": true, "golang.org/x/net/idna": true,
+		"golang.org/x/text/unicode/norm": true, "golang.org/x/text/currency": true, "golang.org/x/text/language": true,
+		"golang.org/x/text/language/display": true, "golang.org/x/net/idna": true,
 		"code.dny.dev/ssrf":              true, // for its table of addresses
-		"golang.org/x/net/http/httpguts": true, "golang.org/x/text/encoding/charmap": true, "golang.org/x/text/encoding/htmlindex": true,
-		"cel.dev/cel-go/cel": true, "cel.dev/cel-go/ext": true, "cel.dev/cel-go/interpreter": true, "cel.dev/cel-go/common/ast": true,
-		"cel.dev/cel-go/common/cost": true, "cel.dev/cel-go/common/operators": true, "cel.dev/cel-go/common/overloads": true,
+		"golang.org/x/net/http/httpguts": true, "golang.org/x/text/encoding/charmap": true,
+		"golang.org/x/text/encoding/htmlindex": true, "cel.dev/cel-go/cel": true, "cel.dev/cel-go/ext": true,
+		"cel.dev/cel-go/interpreter": true, "cel.dev/cel-go/common/ast": true,
+		"cel.dev/cel-go/common/cost": true, "cel.dev/cel-go/common/operators": true,
+		"cel.dev/cel-go/common/overloads": true,
 		"cel.dev/cel-go/common/functions": true,
-		"cel.dev/cel-go/common/types":     true, "cel.dev/cel-go/common/types/ref": true, "cel.dev/cel-go/common/types/traits": true,
+		"cel.dev/cel-go/common/types":     true, "cel.dev/cel-go/common/types/ref": true,
+		"cel.dev/cel-go/common/types/traits": true,
 	}
 	forbidden := []string{
-		"context/...", "database/...", "net", "net/http/...", "net/smtp", "net/rpc/...", "os/...", "log", "log/syslog", "syscall/...",
-		"io/ioutil", "io/fs", "path/filepath", "crypto/rand", "math/rand/...", "runtime/...", "sync/...", "unsafe", "C", "plugin",
-		"testing/...", "expvar", "flag", "encoding/json/...",
+		"context/...", "database/...", "net", "net/http/...", "net/smtp", "net/rpc/...", "os/...", "log", "log/syslog",
+		"syscall/...", "io/ioutil", "io/fs", "path/filepath", "crypto/rand", "math/rand/...", "runtime/...", "sync/...",
+		"unsafe", "C", "plugin", "testing/...", "expvar", "flag", "encoding/json/...",
 	}
 	packages := tree(t)
 	for _, pkg := range append(slices.Clone(pure), "eventstore/event") {
@@ -220,12 +249,14 @@ func TestDeciders_ArePure(t *testing.T) {
 				continue
 			}
 			if d.path == "embed" {
-				require.Equal(t, "command/contact/dictionary.go", d.file, "only the dictionary is a table beside the code")
+				require.Equal(t, "command/contact/dictionary.go", d.file,
+					"only the dictionary is a table beside the code")
 				continue
 			}
 			require.False(t, under(d.path, forbidden...), "%s imports %s", d.file, d.path)
 			if d.path == "log/slog" {
-				require.Contains(t, []string{"command/token/value.go", "command/intake/intake.go"}, d.file, "only secrets implement slog.LogValuer")
+				require.Contains(t, []string{"command/token/value.go", "command/intake/intake.go"}, d.file,
+					"only secrets implement slog.LogValuer")
 			}
 		}
 	}

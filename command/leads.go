@@ -9,8 +9,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// leadFolds are the rules by which leads are folded and cached. Streams are long of leads that arrive or are changed again
-// and again. Live and joined leads are kept: their events become unreadable when the person is forgotten, as Keep requires.
+// leadFolds are the rules by which leads are folded and cached. Streams are long of leads that arrive or are changed
+// again and again. Live and joined leads are kept: their events become unreadable when the person is forgotten, as Keep
+// requires.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold,
 	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
@@ -32,7 +33,8 @@ func (h *Handlers) loadLead(ctx context.Context, stream string) (loadedLead, err
 	return loadedLead{stream, expect, state}, err
 }
 
-// survivingLead follows a lead that was joined into another to the lead that it is part of now. It returns any other lead itself.
+// survivingLead follows a lead that was joined into another to the lead that it is part of now. It returns any other
+// lead itself.
 func (h *Handlers) survivingLead(ctx context.Context, at loadedLead) (_ loadedLead, err error) {
 	for at.lead.Phase == lead.Joined && err == nil {
 		at, err = h.loadLead(ctx, event.LeadStream(at.lead.JoinedInto))
@@ -40,8 +42,8 @@ func (h *Handlers) survivingLead(ctx context.Context, at loadedLead) (_ loadedLe
 	return at, err
 }
 
-// nameSurvivingLead completes a *JoinedError: it names the live lead that the lead is part of now. If that lead was erased, the
-// error is lead.ErrNotFound.
+// nameSurvivingLead completes a *JoinedError: it names the live lead that the lead is part of now. If that lead was
+// erased, the error is lead.ErrNotFound.
 func (h *Handlers) nameSurvivingLead(ctx context.Context, err error) error {
 	joined, ok := errors.AsType[*lead.JoinedError](err)
 	if !ok {

@@ -27,7 +27,9 @@ type countingStore struct {
 	external countingViews
 }
 
-func (s *countingStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s *countingStore) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		for recorded, err := range s.Store.Read(ctx, stream, from) {
 			if strings.HasPrefix(stream, event.LeadPrefix) || strings.HasPrefix(stream, event.WebhookPrefix) {
@@ -46,7 +48,9 @@ type countingViews struct {
 	queries *atomic.Int64
 }
 
-func (v countingViews) Linked(ctx context.Context, account string, streams []string, erased eventstore.Position) (map[string]bool, error) {
+func (v countingViews) Linked(
+	ctx context.Context, account string, streams []string, erased eventstore.Position,
+) (map[string]bool, error) {
 	v.queries.Add(1)
 	return v.fakeKeysAndViews.Linked(ctx, account, streams, erased)
 }
@@ -91,7 +95,8 @@ func TestUpdateLead_LongLead(t *testing.T) {
 	require.LessOrEqual(t, log.events.Load(), int64(2))
 }
 
-// Reading a stream of half a million events exceeds the timeout of a decision. Such a lead must still be erased and joined.
+// Reading a stream of half a million events exceeds the timeout of a decision. Such a lead must still be erased and
+// joined.
 func TestJoinLeads_LongLead(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
@@ -105,7 +110,9 @@ func TestJoinLeads_LongLead(t *testing.T) {
 		}
 	}
 	log.events.Store(0)
-	joined, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: ids[0], Body: members(`{"from":"` + ids[1] + `"}`)})
+	joined, err := p.JoinLeads(t.Context(), command.JoinLeads{
+		Caller: owner, LeadID: ids[0], Body: members(`{"from":"` + ids[1] + `"}`),
+	})
 	require.NoError(t, err)
 	require.Equal(t, []string{ids[1]}, joined.Lead.Joined)
 	erased, err := p.eraseLead(t.Context(), ids[0])
@@ -152,10 +159,14 @@ func TestEraseLead_LooksUpVisitorsOnce(t *testing.T) {
 func TestTestWebhook_LongEndpoint(t *testing.T) {
 	t.Parallel()
 	p, log := startCounted(t)
-	registered, err := p.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/"}})
+	registered, err := p.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
+		Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/"},
+	})
 	require.NoError(t, err)
 	test := func() {
-		_, err := p.TestWebhookEndpoint(t.Context(), command.TestWebhookEndpoint{Caller: owner, WebhookID: registered.ID})
+		_, err := p.TestWebhookEndpoint(t.Context(), command.TestWebhookEndpoint{
+			Caller: owner, WebhookID: registered.ID,
+		})
 		require.NoError(t, err)
 	}
 	for range manyEvents {

@@ -29,11 +29,12 @@ type ArrivalPreview struct {
 	Fetched []string     // ids of leads that Meta announces: each would be fetched, and mapped then
 	Arrival lead.Arrival // valid only without Wrong
 	Wrong   field.Errors // why it would be quarantined
-	Asked   bool         // a form's sender would be answered with those errors that a person can correct, and nothing would be kept
+	// a form's sender would be answered with those errors that a person can correct, and nothing would be kept
+	Asked bool
 }
 
-// PreviewArrival maps and parses a post like an arrival, and appends nothing. It does not authenticate the sender. The errors are
-// intake.ErrNotFound, field.Errors for a wrong mapping, and those of the store and the context.
+// PreviewArrival maps and parses a post like an arrival, and appends nothing. It does not authenticate the sender. The
+// errors are intake.ErrNotFound, field.Errors for a wrong mapping, and those of the store and the context.
 func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (preview ArrivalPreview, err error) {
 	if !event.ValidID(cmd.IntakeID) {
 		return preview, intake.ErrNotFound

@@ -19,16 +19,18 @@ import (
 )
 
 var (
-	// ErrIntakeChanged means that an intake was changed or deleted since it was read. The caller reads it again, and repeats what it
-	// derived from it.
+	// ErrIntakeChanged means that an intake was changed or deleted since it was read. The caller reads it again, and
+	// repeats what it derived from it.
 	ErrIntakeChanged = errors.New("the intake has changed")
 	// ErrArrivalTooLarge means that the outcome of an arrival does not fit on the log.
 	ErrArrivalTooLarge = errors.New("the arrival is too large")
 )
 
-// ReceiveArrival is the command that records a post which an intake has accepted, and captures its lead unless something prevents that.
+// ReceiveArrival is the command that records a post which an intake has accepted, and captures its lead unless
+// something prevents that.
 type ReceiveArrival struct {
-	Caller     Caller           // of system:intake, by the credential intake:{id}; with the address and user agent of a form's sender
+	// of system:intake, by the credential intake:{id}; with the address and user agent of a form's sender
+	Caller     Caller
 	IntakeID   string           //
 	Intake     eventstore.Write // the check that the intake is as it was
 	Source     string           // of the intake
@@ -37,7 +39,8 @@ type ReceiveArrival struct {
 	Mapped     Mapped           // by the intake's mapping
 	Pending    bool             // its content has to be fetched first
 	ReceivedAt time.Time        // of demo data: some time ago; zero is now
-	AskPerson  bool             // wrong phones and emails are returned instead of kept: the sender is a person who can correct them
+	// wrong phones and emails are returned instead of kept: the sender is a person who can correct them
+	AskPerson bool
 }
 
 // Mapped is the result of an intake's mapping of a post.
@@ -60,8 +63,8 @@ type ArrivalReceived struct {
 
 // ReceiveArrival appends an arrival and its outcome, in one append unless there is a conflict.
 //
-// The errors are field.Errors, when the sender is a person who can correct them, ErrIntakeChanged, ErrArrivalTooLarge and those of
-// the store. With any other outcome the arrival is kept.
+// The errors are field.Errors, when the sender is a person who can correct them, ErrIntakeChanged, ErrArrivalTooLarge
+// and those of the store. With any other outcome the arrival is kept.
 func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (ArrivalReceived, error) {
 	account, err := h.directory.Account(ctx, cmd.Caller.Account)
 	if err != nil {
@@ -143,9 +146,11 @@ func (k *kept) repair(body map[string]jsontext.Value, rules lead.Rules) map[stri
 
 func (k *kept) warnings() field.Warnings { return slices.Concat(k.mapped, k.repaired) }
 
-// newKept returns a new arrival, which is recorded now. Its caller is recorded with the address that it came from, since the stream is
-// sealed.
-func (h *Handlers) newKept(caller Caller, id string, now time.Time, received event.ArrivalReceived, intake eventstore.Write) (*kept, error) {
+// newKept returns a new arrival, which is recorded now. Its caller is recorded with the address that it came from,
+// since the stream is sealed.
+func (h *Handlers) newKept(
+	caller Caller, id string, now time.Time, received event.ArrivalReceived, intake eventstore.Write,
+) (*kept, error) {
 	first, err := h.stamp(caller, now, received)
 	return &kept{
 		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: now,
@@ -167,9 +172,11 @@ func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
 	return write, nil
 }
 
-// appendUncaptured appends an arrival that is not captured. The append does not check the account: a quarantined arrival is resubmitted
-// under the settings of that time.
-func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (position eventstore.Position, err error) {
+// appendUncaptured appends an arrival that is not captured. The append does not check the account: a quarantined
+// arrival is resubmitted under the settings of that time.
+func (c *capture) appendUncaptured(
+	ctx context.Context, outcome ...event.Data,
+) (position eventstore.Position, err error) {
 	if c.onClaims == nil { // it is not being decided on
 		defer c.leave()
 	}
@@ -202,7 +209,8 @@ func (c *capture) appendUncaptured(ctx context.Context, outcome ...event.Data) (
 			writes = append(writes, bound...)
 		}
 		position, err = c.store.Append(ctx, append(writes, write)...)
-		if conflict := eventstore.Conflict(err); conflict != nil && (conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
+		if conflict := eventstore.Conflict(err); conflict != nil &&
+			(conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
 			return &staleError{conflict.Stream}
 		}
 		return err
@@ -223,11 +231,13 @@ func (q *Quarantined) Unwrap() error { return q.Errors }
 
 // Correctable returns the errors of a form that the person who sends it can correct.
 func Correctable(wrong field.Errors) field.Errors {
-	return slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool { return e.Field != "phone" && e.Field != "email" })
+	return slices.DeleteFunc(slices.Clone(wrong), func(e field.Error) bool {
+		return e.Field != "phone" && e.Field != "email"
+	})
 }
 
-// quarantine stores an arrival whose fields are wrong, if arrivals are kept. It always returns an error: a *Quarantined if it was
-// stored, else the errors of the fields.
+// quarantine stores an arrival whose fields are wrong, if arrivals are kept. It always returns an error: a *Quarantined
+// if it was stored, else the errors of the fields.
 func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 	if c.kept == nil {
 		if !c.Keep || !c.Admission.Account.State.Quarantine {
@@ -246,7 +256,9 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 			return correctable
 		}
 	}
-	position, err := c.appendUncaptured(ctx, event.ArrivalQuarantined{Reasons: reasons, Warnings: arrival.Warnings(c.kept.warnings())})
+	position, err := c.appendUncaptured(ctx, event.ArrivalQuarantined{
+		Reasons: reasons, Warnings: arrival.Warnings(c.kept.warnings()),
+	})
 	if err != nil {
 		return err
 	}

@@ -19,13 +19,18 @@ import (
 
 const intakeID = "01JQKXZ8V4W9H6M3T2R5N7P0AG"
 
-var intakeCaller = command.Caller{Account: "acme", Actor: "system:intake", Credential: "intake:" + intakeID, RequestID: "r-2"}
+var intakeCaller = command.Caller{
+	Account: "acme", Actor: "system:intake", Credential: "intake:" + intakeID, RequestID: "r-2",
+}
 
 // receiveCommand is a request to the intake of every world, whose source is website.
 func receiveCommand(body string) command.ReceiveArrival {
 	return command.ReceiveArrival{
-		Caller: intakeCaller, IntakeID: intakeID, Intake: eventstore.Check(event.IntakeStream(intakeID), eventstore.At(0)), Source: "website",
-		Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody([]byte(body)), Mapped: command.Mapped{Body: members(body)},
+		Caller: intakeCaller, IntakeID: intakeID,
+		Intake: eventstore.Check(event.IntakeStream(intakeID), eventstore.At(0)), Source: "website",
+		Raw: event.ArrivalRaw{
+			ContentType: "application/json",
+		}.WithBody([]byte(body)), Mapped: command.Mapped{Body: members(body)},
 	}
 }
 
@@ -56,15 +61,27 @@ func TestReceiveArrival_Outcomes(t *testing.T) {
 		events string
 		others string // types of the events on other streams
 	}{
-		"new lead":   {`{"phone":"+919876512345"}`, nil, arrival.Captured, "received captured", "claim.taken lead.created"},
+		"new lead": {
+			`{"phone":"+919876512345"}`, nil, arrival.Captured, "received captured", "claim.taken lead.created",
+		},
 		"known lead": {`{"phone":"+919876500002"}`, nil, arrival.Captured, "received captured", "lead.merged"},
-		"duplicate": {`{"phone":"+919876500001"}`, func(r *command.ReceiveArrival) { r.Source = "api" }, arrival.Refused, "received refused",
+		"duplicate": {`{"phone":"+919876500001"}`, func(r *command.ReceiveArrival) { r.Source = "api" },
+			arrival.Refused, "received refused",
 			"lead.refused"},
 		"wrong fields": {`{"phone":"12"}`, nil, arrival.Quarantined, "received quarantined", ""},
-		"not mapped":   {`{}`, func(r *command.ReceiveArrival) { r.Mapped.Wrong = wrong }, arrival.Quarantined, "received quarantined", ""},
-		"test":         {`{"phone":"+919876512345"}`, func(r *command.ReceiveArrival) { r.Mapped.Test = true }, arrival.Discarded, "received discarded", ""},
-		"skip":         {`{"phone":"+919876512345"}`, func(r *command.ReceiveArrival) { r.Mapped.Skip = true }, arrival.Discarded, "received discarded", ""},
-		"pending":      {`{}`, func(r *command.ReceiveArrival) { r.Pending = true }, arrival.Received, "received", ""},
+		"not mapped": {
+			`{}`, func(r *command.ReceiveArrival) { r.Mapped.Wrong = wrong }, arrival.Quarantined,
+			"received quarantined", "",
+		},
+		"test": {
+			`{"phone":"+919876512345"}`, func(r *command.ReceiveArrival) { r.Mapped.Test = true }, arrival.Discarded,
+			"received discarded", "",
+		},
+		"skip": {
+			`{"phone":"+919876512345"}`, func(r *command.ReceiveArrival) { r.Mapped.Skip = true }, arrival.Discarded,
+			"received discarded", "",
+		},
+		"pending": {`{}`, func(r *command.ReceiveArrival) { r.Pending = true }, arrival.Received, "received", ""},
 	} {
 		for _, delivery := range []string{"", "d-1"} {
 			t.Run(name+" "+delivery, func(t *testing.T) {
@@ -106,7 +123,8 @@ func TestReceiveArrival_Outcomes(t *testing.T) {
 	}
 }
 
-// Ten digits that are an Indian mobile are one in a call, whatever country is beside them. From an intake or a file the country counts.
+// Ten digits that are an Indian mobile are one in a call, whatever country is beside them. From an intake or a file the
+// country counts.
 func TestCapture_PhoneCountryBySource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -115,7 +133,9 @@ func TestCapture_PhoneCountryBySource(t *testing.T) {
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
 	require.Equal(t, "+919123456789", w.capture(p, body, "").answer.Lead.Phone)
-	imported, err := p.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(body), Source: "csv_import"})
+	imported, err := p.CaptureLead(t.Context(), command.CaptureLead{
+		Admission: admission, Body: members(body), Source: "csv_import",
+	})
 	require.NoError(t, err)
 	require.Equal(t, "+499123456789", imported.Lead.Phone)
 	posted, err := p.ReceiveArrival(t.Context(), receiveCommand(body))
@@ -127,7 +147,8 @@ func TestReceiveArrival_LeadNamesArrival(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	p := w.process()
-	answer, err := p.ReceiveArrival(t.Context(), receiveCommand(`{"phone":"+919876512345","metadata":{"source":"chatbot"}}`))
+	answer, err := p.ReceiveArrival(t.Context(),
+		receiveCommand(`{"phone":"+919876512345","metadata":{"source":"chatbot"}}`))
 	require.NoError(t, err)
 	events := w.events()
 	last, err := events[len(events)-1].Fact()
@@ -149,7 +170,9 @@ func TestReceiveArrival_ConcurrentDeliveries(t *testing.T) {
 	on := database(t)
 	processes := []process{start(t, on), start(t, on)}
 	processes[0].provision(t)
-	(&world{t: t, log: processes[0].store}).append(event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
+	(&world{t: t, log: processes[0].store}).append(event.IntakeStream(intakeID), event.IntakeCreated{
+		IntakeSettings: settings, Slot: 1,
+	})
 	const each = 8
 	answers := make([]command.ArrivalReceived, each*len(processes))
 	var running sync.WaitGroup
@@ -240,7 +263,10 @@ func TestReceiveArrival_ReasonsHaveNoValues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cmd := receiveCommand(`{"phone":"+919876512345"}`)
-	cmd.Mapped.Body = members(`{"phone":"9876 secret","email":"secret@","customFields":{"secret@example.com":"` + strings.Repeat("x", 3000) + `"}}`)
+	cmd.Mapped.Body = members(
+		`{"phone":"9876 secret","email":"secret@","customFields":{"secret@example.com":"` + strings.Repeat("x", 3000) +
+			`"}}`,
+	)
 	answer, err := w.process().ReceiveArrival(t.Context(), cmd)
 	require.NoError(t, err)
 	for _, r := range w.events() {

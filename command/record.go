@@ -26,7 +26,8 @@ const (
 	RevealArrival = "arrival" // what was posted
 )
 
-// Reveal is about to show a caller personal data of one lead, or what was posted. The caller has checked that the account has it.
+// Reveal is about to show a caller personal data of one lead, or what was posted. The caller has checked that the
+// account has it.
 type Reveal struct {
 	Caller    Caller
 	What      string
@@ -35,17 +36,19 @@ type Reveal struct {
 }
 
 func (r Reveal) sample() accessSample {
-	return accessSample{r.Caller, r.What + " " + r.LeadID + r.ArrivalID, event.DataRevealed{LeadID: r.LeadID, ArrivalID: r.ArrivalID, What: r.What}}
+	return accessSample{r.Caller, r.What + " " + r.LeadID + r.ArrivalID, event.DataRevealed{
+		LeadID: r.LeadID, ArrivalID: r.ArrivalID, What: r.What,
+	}}
 }
 
-// Reveal records the first reading of a minute by a caller, of one lead or arrival. Nothing may be shown when it returns an error: the
-// errors are ErrNotRecorded and those of the store.
+// Reveal records the first reading of a minute by a caller, of one lead or arrival. Nothing may be shown when it
+// returns an error: the errors are ErrNotRecorded and those of the store.
 func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error {
 	return notRecorded(h.record(ctx, cmd.sample()))
 }
 
-// ErrNotRecorded means that personal data are not shown because the log, which must have a record of it first, cannot be written. It
-// comes with eventstore.ErrUnavailable.
+// ErrNotRecorded means that personal data are not shown because the log, which must have a record of it first, cannot
+// be written. It comes with eventstore.ErrUnavailable.
 var ErrNotRecorded = errors.New("personal data are shown only once the log has a record of it")
 
 func notRecorded(err error) error {
@@ -58,11 +61,13 @@ func notRecorded(err error) error {
 // Read is Reveal for a caller who must be answered also while the log cannot be written.
 func (h *Handlers) Read(ctx context.Context, cmd Reveal) { h.note(ctx, cmd.sample()) }
 
-// Search records the first of a minute of a caller's lists of personal data, by what is listed and by which personal fields it was
-// searched by. The values are not recorded. The caller is answered also while the log cannot be written.
+// Search records the first of a minute of a caller's lists of personal data, by what is listed and by which personal
+// fields it was searched by. The values are not recorded. The caller is answered also while the log cannot be written.
 func (h *Handlers) Search(ctx context.Context, caller Caller, what string, fields ...string) {
 	slices.Sort(fields)
-	h.note(ctx, accessSample{caller, "search " + what + " " + strings.Join(fields, " "), event.DataSearched{What: what, Fields: fields}})
+	h.note(ctx, accessSample{caller, "search " + what + " " + strings.Join(fields, " "), event.DataSearched{
+		What: what, Fields: fields,
+	}})
 }
 
 // accessSample is a read of personal data, which is recorded once a minute for a caller and subject.
@@ -72,10 +77,14 @@ type accessSample struct {
 	fact    event.Data
 }
 
-// stream is that of the record. The log decides which of several processes appends it: the name is made of the caller, the subject and
-// the minute.
+// stream is that of the record. The log decides which of several processes appends it: the name is made of the caller,
+// the subject and the minute.
 func (s accessSample) stream(at time.Time) string {
-	hash := sha256.Sum256([]byte(strings.Join([]string{s.caller.Account, s.caller.Actor, s.subject, at.Format("2006-01-02T15:04")}, "\x00")))
+	hash := sha256.Sum256(
+		[]byte(
+			strings.Join([]string{s.caller.Account, s.caller.Actor, s.subject, at.Format("2006-01-02T15:04")}, "\x00"),
+		),
+	)
 	return event.RecordStream(hex.EncodeToString(hash[:16]))
 }
 
@@ -109,7 +118,8 @@ const (
 	notesAtOnce = 64                     // max concurrent appends; a sample that gets no slot within noteWait is lost
 )
 
-// note waits up to noteWait for a sample to be recorded, and retries in the background after that. It logs a sample that is lost.
+// note waits up to noteWait for a sample to be recorded, and retries in the background after that. It logs a sample
+// that is lost.
 func (h *Handlers) note(ctx context.Context, s accessSample) {
 	if _, recorded := h.samples.Get(s.stream(h.timestamp())); recorded {
 		return
@@ -140,7 +150,8 @@ func (h *Handlers) note(ctx context.Context, s accessSample) {
 	}
 }
 
-// ofRecord returns the caller of a record, which outlives the persons that it is about: the request's id is the service's own.
+// ofRecord returns the caller of a record, which outlives the persons that it is about: the request's id is the
+// service's own.
 func (c Caller) ofRecord() Caller {
 	c.RequestID = c.ownRequestID()
 	return c
@@ -155,7 +166,9 @@ type Export struct {
 
 // BeginExport records that a caller is about to export a list. The filter is by parameter; personal values are masked.
 // The errors are ErrNotRecorded and those of the store.
-func (h *Handlers) BeginExport(ctx context.Context, caller Caller, what, format string, filter map[string]string) (Export, error) {
+func (h *Handlers) BeginExport(
+	ctx context.Context, caller Caller, what, format string, filter map[string]string,
+) (Export, error) {
 	id, err := h.newID()
 	if err != nil {
 		return Export{}, err
@@ -189,16 +202,16 @@ func PersonalFilters() []string { return []string{"q", "phone", "email"} }
 // plainFilters are the other parameters by which lists that are exported can be filtered.
 func plainFilters() []string {
 	return []string{
-		"asOf", "campaign", "consent", "createdSince", "createdUntil", "include", "leadId", "leadTemperature", "medium", "since", "source", "state",
-		"status", "type", "types", "until",
+		"asOf", "campaign", "consent", "createdSince", "createdUntil", "include", "leadId", "leadTemperature", "medium",
+		"since", "source", "state", "status", "type", "types", "until",
 	}
 }
 
 // maxFilter is the maximum length of a recorded value, in characters.
 const maxFilter = 200
 
-// maskedFilter returns what is recorded of a filter. The record is not erased with a person. So parameters that lists ignore, in which a
-// caller may send anything, are left out, and values with an email are masked.
+// maskedFilter returns what is recorded of a filter. The record is not erased with a person. So parameters that lists
+// ignore, in which a caller may send anything, are left out, and values with an email are masked.
 func maskedFilter(filter map[string]string) map[string]string {
 	masked := map[string]string{}
 	for name, value := range filter {

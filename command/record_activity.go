@@ -42,8 +42,9 @@ func (h *Handlers) RecordActivity(ctx context.Context, cmd RecordActivity) (reco
 		return ActivityRecorded{}, err
 	}
 	stream := h.claims.Visitor(cmd.Admission.Caller.Account, cmd.VisitorID)
-	// No decision depends on what the visitor did before. The append expects the last revision all the same: when the visitor is forgotten
-	// at this moment, the activity is either covered by that fact or appended after it, under a new key.
+	// No decision depends on what the visitor did before. The append expects the last revision all the same: when the
+	// visitor is forgotten at this moment, the activity is either covered by that fact or appended after it, under a
+	// new key.
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		last, err := h.store.Last(ctx, stream)
 		if err != nil {

@@ -30,7 +30,9 @@ func (p process) recordActivity(ctx context.Context, visitor, body string) (comm
 
 // actByToken records an activity with a cached admission.
 func (p process) recordActivityByToken(ctx context.Context, admission command.Admission) error {
-	_, err := p.RecordActivity(ctx, command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`)})
+	_, err := p.RecordActivity(ctx, command.RecordActivity{
+		Admission: admission, VisitorID: "v", Body: members(`{"type":"click"}`),
+	})
 	return err
 }
 
@@ -60,14 +62,16 @@ func TestRecordActivity_Stream(t *testing.T) {
 	p := start(t, inMemory())
 	p.provision(t)
 	before := time.Now().Add(-time.Second)
-	recorded, err := p.recordActivity(t.Context(), "ann@example.com", `{"type":"page_view","url":"https://example.com"}`)
+	recorded, err := p.recordActivity(t.Context(), "ann@example.com",
+		`{"type":"page_view","url":"https://example.com"}`)
 	require.NoError(t, err)
 	all := p.activities(t, "ann@example.com")
 	require.Len(t, all, 1)
 	fact, err := all[0].Fact()
 	require.NoError(t, err)
 	require.Equal(t, recorded.Activity, fact.Data)
-	require.Equal(t, []any{recorded.ID, recorded.Position, recorded.At}, []any{fact.ID.String(), all[0].Position, fact.At})
+	require.Equal(t, []any{recorded.ID, recorded.Position, recorded.At},
+		[]any{fact.ID.String(), all[0].Position, fact.At})
 	require.Equal(t, owner.Actor, fact.Metadata.Actor)
 	require.Equal(t, "acme", fact.Metadata.Account)
 	require.NotContains(t, all[0].Stream, "ann")
@@ -82,7 +86,8 @@ func TestRecordActivity_Concurrent(t *testing.T) {
 	const each = 8
 	for _, err := range concurrently(32, func(i int) error {
 		for n := range each {
-			if _, err := processes[i%2].recordActivity(t.Context(), "v", fmt.Sprintf(`{"type":"page_view","title":"%d %d"}`, i, n)); err != nil {
+			if _, err := processes[i%2].recordActivity(t.Context(), "v",
+				fmt.Sprintf(`{"type":"page_view","title":"%d %d"}`, i, n)); err != nil {
 				return err
 			}
 		}
@@ -117,13 +122,17 @@ func TestRecordActivity_Authorization(t *testing.T) {
 	_, err := one.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
 	require.NoError(t, err)
 	require.ErrorIs(t, other.recordActivityByToken(t.Context(), admission), command.ErrUnauthorized)
-	_, err = other.RecordActivity(t.Context(), command.RecordActivity{Admission: admission, VisitorID: "v", Body: members(`{}`)})
+	_, err = other.RecordActivity(t.Context(), command.RecordActivity{
+		Admission: admission, VisitorID: "v", Body: members(`{}`),
+	})
 	require.ErrorIs(t, err, command.ErrUnauthorized, "a revoked token gets no validation errors")
 
 	admitted, err := other.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
 	one.configure(t, account.Settings{})
-	_, err = other.RecordActivity(t.Context(), command.RecordActivity{Admission: admitted, VisitorID: "v", Body: members(`{"type":"click"}`)})
+	_, err = other.RecordActivity(t.Context(), command.RecordActivity{
+		Admission: admitted, VisitorID: "v", Body: members(`{"type":"click"}`),
+	})
 	require.ErrorIs(t, err, command.ErrFeatureDisabled)
 	require.Len(t, one.activities(t, "v"), 2)
 }
@@ -173,7 +182,9 @@ func (k hookedKeyStore) Destroy(ctx context.Context, streams ...string) error {
 
 func (hookedKeyStore) Await(context.Context, eventstore.Position) error { return nil }
 
-func (hookedKeyStore) Linked(_ context.Context, _ string, streams []string, _ eventstore.Position) (map[string]bool, error) {
+func (hookedKeyStore) Linked(
+	_ context.Context, _ string, streams []string, _ eventstore.Position,
+) (map[string]bool, error) {
 	linked := map[string]bool{}
 	for _, stream := range streams {
 		linked[stream] = false

@@ -40,14 +40,18 @@ func TestReading_RecordedOncePerMinute(t *testing.T) {
 	var processes []*command.Handlers
 	for range 2 {
 		store := start(t, on).store
-		processes = append(processes, command.NewHandlers(command.Options{Store: store, Log: quiet(), Now: func() time.Time { return now }}))
+		processes = append(processes, command.NewHandlers(command.Options{
+			Store: store, Log: quiet(), Now: func() time.Time { return now },
+		}))
 	}
 	lead, other := ulid.Make().String(), ulid.Make().String()
 	read := func(actor, id string) {
 		t.Helper()
 		for _, err := range concurrently(20, func(i int) error {
 			caller := command.Caller{Account: "acme", Actor: actor, RequestID: "r"}
-			return processes[i%2].Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: id})
+			return processes[i%2].Reveal(t.Context(), command.Reveal{
+				Caller: caller, What: command.RevealOne, LeadID: id,
+			})
 		}) {
 			require.NoError(t, err)
 		}
@@ -82,11 +86,15 @@ func TestReading_WhileLogIsDown(t *testing.T) {
 	store.down.Store(true)
 	handlers.Search(t.Context(), caller, "leads", "email")
 	handlers.Read(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"})
-	require.ErrorIs(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), eventstore.ErrUnavailable)
+	require.ErrorIs(t,
+		handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}),
+		eventstore.ErrUnavailable)
 	_, err := handlers.BeginExport(t.Context(), caller, "leads", "csv", nil)
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	store.down.Store(false)
-	require.NoError(t, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}), "a failed record is retried")
+	require.NoError(t,
+		handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: "L"}),
+		"a failed record is retried")
 	require.Equal(t, 1, recorded("data.revealed.v1"))
 }
 
@@ -98,7 +106,9 @@ func TestReading_NotRecorded(t *testing.T) {
 	handlers := command.NewHandlers(command.Options{Store: store, Log: quiet()})
 	caller := command.Caller{Account: "acme", Actor: "user:ann", RequestID: "r"}
 	_, err := handlers.BeginExport(t.Context(), caller, "leads", "csv", nil)
-	for _, err := range []error{err, handlers.Reveal(t.Context(), command.Reveal{Caller: caller, What: command.RevealOne, LeadID: ulid.Make().String()})} {
+	for _, err := range []error{err, handlers.Reveal(t.Context(), command.Reveal{
+		Caller: caller, What: command.RevealOne, LeadID: ulid.Make().String(),
+	})} {
 		require.ErrorIs(t, err, command.ErrNotRecorded)
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Another process changes the owners of the phone and the email before each call of a capture in turn. The outcome is one of a moment: the
-// phone and the email never belong to two leads at the same time.
+// Another process changes the owners of the phone and the email before each call of a capture in turn. The outcome is
+// one of a moment: the phone and the email never belong to two leads at the same time.
 func TestCapture_RefusalOfOneMoment(t *testing.T) {
 	t.Parallel()
 	const body = `{"phone":"+919876500001","email":"new@example.com"}`
@@ -23,8 +23,11 @@ func TestCapture_RefusalOfOneMoment(t *testing.T) {
 		passed := 0
 		p := w.processOn(killableStore{w.log, func() error {
 			if passed++; passed == at+1 {
-				_, err := other.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: first, Body: members(`{"phone":"+919876500001"}`)})
-				return errors.Join(err, w.capture(other, `{"email":"new@example.com","metadata":{"source":"website"}}`, "").err)
+				_, err := other.ReleaseContact(t.Context(), command.ReleaseContact{
+					Caller: owner, LeadID: first, Body: members(`{"phone":"+919876500001"}`),
+				})
+				return errors.Join(err,
+					w.capture(other, `{"email":"new@example.com","metadata":{"source":"website"}}`, "").err)
 			}
 			return nil
 		}})
@@ -40,19 +43,23 @@ func TestCapture_RefusalOfOneMoment(t *testing.T) {
 	}
 }
 
-// Another process releases the email of a second lead before each call of a capture in turn. Only a merge before the release leaves the
-// email with that lead.
+// Another process releases the email of a second lead before each call of a capture in turn. Only a merge before the
+// release leaves the email with that lead.
 func TestCapture_ClashOfOneMoment(t *testing.T) {
 	t.Parallel()
 	const body = `{"phone":"+919876500002","email":"three@example.com","metadata":{"source":"website"}}`
 	for at, reached := 0, true; reached; at++ {
 		w := newWorld(t)
 		third, other := w.results[2].answer.Lead.ID, w.process()
-		require.NoError(t, w.capture(other, `{"phone":"+919876500003","email":"three@example.com","metadata":{"source":"website"}}`, "").err)
+		require.NoError(t,
+			w.capture(other, `{"phone":"+919876500003","email":"three@example.com","metadata":{"source":"website"}}`,
+				"").err)
 		passed := 0
 		p := w.processOn(killableStore{w.log, func() error {
 			if passed++; passed == at+1 {
-				_, err := other.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: third, Body: members(`{"email":"three@example.com"}`)})
+				_, err := other.ReleaseContact(t.Context(), command.ReleaseContact{
+					Caller: owner, LeadID: third, Body: members(`{"email":"three@example.com"}`),
+				})
 				return err
 			}
 			return nil

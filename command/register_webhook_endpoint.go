@@ -18,12 +18,17 @@ type Secrets interface {
 	Put(ctx context.Context, webhookID, secret string) error
 	// Restore stores the secret of an endpoint that has none, or an earlier one. Revision is that of the fact.
 	Restore(ctx context.Context, webhookID, secret string, revision eventstore.Revision) error
-	// Rotate stores a new secret. The previous one also signs until previousUntil. Kept is false when there is none to replace. If
-	// rotations arrive in another order than they were decided in, the one of the latest revision is current.
-	Rotate(ctx context.Context, webhookID, secret string, previousUntil time.Time, revision eventstore.Revision) (kept bool, err error)
-	// SetHeaders stores the values of an endpoint's own headers for its URL, unless those of a later revision are stored. Kept is false when the
-	// endpoint has no secret.
-	SetHeaders(ctx context.Context, webhookID, url string, headers map[string]string, revision eventstore.Revision) (kept bool, err error)
+	// Rotate stores a new secret. The previous one also signs until previousUntil. Kept is false when there is none to
+	// replace. If rotations arrive in another order than they were decided in, the one of the latest revision is
+	// current.
+	Rotate(
+		ctx context.Context, webhookID, secret string, previousUntil time.Time, revision eventstore.Revision,
+	) (kept bool, err error)
+	// SetHeaders stores the values of an endpoint's own headers for its URL, unless those of a later revision are
+	// stored. Kept is false when the endpoint has no secret.
+	SetHeaders(
+		ctx context.Context, webhookID, url string, headers map[string]string, revision eventstore.Revision,
+	) (kept bool, err error)
 	// Destroy deletes all secrets of an endpoint, and its own headers. It is not an error if there are none.
 	Destroy(ctx context.Context, webhookID string) error
 }
@@ -45,10 +50,12 @@ type WebhookRegistered struct {
 // secretBytes is the length of a signing secret. The Standard Webhooks specification allows 24 to 64 bytes.
 const secretBytes = 32
 
-// RegisterWebhookEndpoint creates an endpoint and takes a free slot of the account for it, in one append. The secret is stored
-// before that, because a secret without an endpoint does no harm. The errors are field.Errors, ErrLeadsHidden, webhook.ErrLimit and those of the
-// store and of Secrets.
-func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebhookEndpoint) (WebhookRegistered, error) {
+// RegisterWebhookEndpoint creates an endpoint and takes a free slot of the account for it, in one append. The secret is
+// stored before that, because a secret without an endpoint does no harm. The errors are field.Errors, ErrLeadsHidden,
+// webhook.ErrLimit and those of the store and of Secrets.
+func (h *Handlers) RegisterWebhookEndpoint(
+	ctx context.Context, cmd RegisterWebhookEndpoint,
+) (WebhookRegistered, error) {
 	registered, headers, err := cmd.Registration.Register(h.privateTargets)
 	if err != nil {
 		return WebhookRegistered{}, err
@@ -57,7 +64,8 @@ func (h *Handlers) RegisterWebhookEndpoint(ctx context.Context, cmd RegisterWebh
 		return WebhookRegistered{}, ErrLeadsHidden
 	}
 	var answer WebhookRegistered
-	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.WebhookSlot, 0)} // no endpoint ever has slot 0: creators of one account queue by its name
+	// no endpoint ever has slot 0: creators of one account queue by its name
+	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.WebhookSlot, 0)}
 	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
 		answer, err = h.registerWebhookEndpoint(ctx, cmd.Caller, registered, headers)
 		return err
@@ -116,8 +124,8 @@ func newSecret(random io.Reader) (string, error) {
 
 var webhookSlots = slots{kind: claim.WebhookSlot, count: webhook.MaxPerAccount, full: webhook.ErrLimit}
 
-// endpointFolds are the rules by which endpoints are folded. A stream is long if a program keeps testing the endpoint or asking for its
-// deliveries again.
+// endpointFolds are the rules by which endpoints are folded. A stream is long if a program keeps testing the endpoint
+// or asking for its deliveries again.
 var endpointFolds = eventstore.FoldRules[webhook.State]{
 	Evolve: webhook.Evolve,
 	Keep:   func(webhook.State) bool { return true }, // it contains no personal data

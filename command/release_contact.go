@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ReleaseContact is the command that takes a phone or email from a lead, so that the next arrival with it is a new lead: the number has
-// been assigned to another person, or the wrong person was matched.
+// ReleaseContact is the command that takes a phone or email from a lead, so that the next arrival with it is a new
+// lead: the number has been assigned to another person, or the wrong person was matched.
 type ReleaseContact struct {
 	Caller Caller
 	LeadID string
@@ -24,7 +24,9 @@ type ReleaseContact struct {
 // The errors are lead.ErrNotFound, *lead.JoinedError, lead.ErrLastContact, field.Errors and those of the store.
 func (h *Handlers) ReleaseContact(ctx context.Context, cmd ReleaseContact) (LeadUpdated, error) {
 	var claimed string // the stream of the claim
-	released, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
+	released, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(
+		state lead.State, rules lead.Rules,
+	) (event.Data, error) {
 		released, err := state.Release(cmd.Caller.Account, cmd.Body, rules)
 		kind, value := claim.Phone, released.Phone
 		if value == "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// ReportStorageLow records that little of an account's storage for a day is left, once in a day however many processes notice it. The
-// errors are those of the store.
+// ReportStorageLow records that little of an account's storage for a day is left, once in a day however many processes
+// notice it. The errors are those of the store.
 func (h *Handlers) ReportStorageLow(ctx context.Context, accountID string) error {
 	caller := Caller{Account: accountID, Actor: "system:quota"}
 	stream := event.AccountStream(accountID)

@@ -25,8 +25,9 @@ type ResubmitArrival struct {
 	NoFetch   bool                      // an arrival that could not be fetched stays so
 }
 
-// ResubmitArrival captures an arrival as the credential that it came by, and as of when it was received. One that was captured
-// before answers with its lead. One that could not be fetched is fetched again, in the background, unless fields are set.
+// ResubmitArrival captures an arrival as the credential that it came by, and as of when it was received. One that was
+// captured before answers with its lead. One that could not be fetched is fetched again, in the background, unless
+// fields are set.
 //
 // The errors are those of CaptureLead, *Quarantined among them when fields are still wrong, arrival.ErrNotFound,
 // arrival.ErrDiscarded, arrival.ErrExpired, and arrival.ErrPending for one that is being fetched.
@@ -63,7 +64,10 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 		}
 		admission := cmd.Admission
 		admission.Caller = of.caller(user)
-		c := &capture{Handlers: h, CaptureLead: CaptureLead{Admission: admission, Body: mapped.Body, Source: source}, kept: of.again(user, resubmitted)}
+		c := &capture{
+			Handlers: h, CaptureLead: CaptureLead{Admission: admission, Body: mapped.Body, Source: source},
+			kept: of.again(user, resubmitted),
+		}
 		c.kept.set, c.kept.mapped = cmd.Set, mapped.Warnings
 		answer, err = c.captureMapped(ctx, mapped)
 		return err
@@ -91,11 +95,13 @@ func (h *Handlers) fetchAgain(ctx context.Context, by Admission, of heldArrival)
 func Decided(err error) bool {
 	_, wrong := errors.AsType[field.Errors](err)
 	_, refused := errors.AsType[*LeadRefused](err)
-	return wrong || refused || errors.Is(err, ErrFeatureDisabled) || errors.Is(err, arrival.ErrNotFound) || errors.Is(err, arrival.ErrDiscarded) ||
+	return wrong || refused || errors.Is(err, ErrFeatureDisabled) || errors.Is(err, arrival.ErrNotFound) ||
+		errors.Is(err, arrival.ErrDiscarded) ||
 		errors.Is(err, arrival.ErrExpired) || errors.Is(err, arrival.ErrPending)
 }
 
-// OwnsIntake returns intake.ErrNotFound if an account never had an intake. What arrived at a deleted one can still be captured.
+// OwnsIntake returns intake.ErrNotFound if an account never had an intake. What arrived at a deleted one can still be
+// captured.
 func (h *Handlers) OwnsIntake(ctx context.Context, account, intakeID string) error {
 	if !event.ValidID(intakeID) {
 		return intake.ErrNotFound
@@ -115,8 +121,8 @@ type FinishArrival struct {
 	Wrong     field.Errors // why it cannot be fetched; nil when it was
 }
 
-// FinishArrival captures an arrival whose content was fetched, or quarantines it. It has no effect on an arrival that is finished.
-// The errors are arrival.ErrNotFound and those of the store.
+// FinishArrival captures an arrival whose content was fetched, or quarantines it. It has no effect on an arrival that
+// is finished. The errors are arrival.ErrNotFound and those of the store.
 func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (ArrivalReceived, error) {
 	answer := ArrivalReceived{ID: cmd.ArrivalID}
 	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of heldArrival) error {
@@ -161,7 +167,9 @@ type heldArrival struct {
 }
 
 // changeArrival reads an arrival and calls change with it: again when the arrival has changed meanwhile.
-func (h *Handlers) changeArrival(ctx context.Context, id string, change func(context.Context, heldArrival) error) error {
+func (h *Handlers) changeArrival(
+	ctx context.Context, id string, change func(context.Context, heldArrival) error,
+) error {
 	if !event.ValidID(id) {
 		return arrival.ErrNotFound
 	}
@@ -198,7 +206,8 @@ func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
 // errNotFetched means that an arrival only announces its content.
 var errNotFetched = errors.New("the content of the arrival was not fetched")
 
-// mapAgain maps an arrival by the settings that its intake has now. The source is that of the intake. The error may be errNotFetched.
+// mapAgain maps an arrival by the settings that its intake has now. The source is that of the intake. The error may be
+// errNotFetched.
 func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapped, source string, err error) {
 	if a.IntakeID != "" {
 		state, at, err := eventstore.Load(ctx, h.store, event.IntakeStream(a.IntakeID), intake.Evolve)
@@ -236,7 +245,8 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 	return mapped, "", nil
 }
 
-// mappingCache has the compiled mappings of intakes by id. Compiling one of three expressions takes 3.5 ms, mapping a body by it 0.04 ms.
+// mappingCache has the compiled mappings of intakes by id. Compiling one of three expressions takes 3.5 ms, mapping a
+// body by it 0.04 ms.
 type mappingCache = lru.Cache[string, cachedMapping]
 
 const mappingCacheSize = 256
@@ -247,7 +257,9 @@ type cachedMapping struct {
 	mapping *intake.Mapping
 }
 
-func (h *Handlers) mapping(intakeID string, at eventstore.Expected, settings event.IntakeSettings) (*intake.Mapping, error) {
+func (h *Handlers) mapping(
+	intakeID string, at eventstore.Expected, settings event.IntakeSettings,
+) (*intake.Mapping, error) {
 	if cached, ok := h.mappings.Get(intakeID); ok && cached.at == at {
 		return cached.mapping, nil
 	}
@@ -275,7 +287,8 @@ func mapRaw(mapping *intake.Mapping, raw event.ArrivalRaw, region string) (Mappe
 func MappedBy(mapped intake.Mapped, wrong field.Errors) Mapped {
 	m := Mapped{Body: mapped.Body, Test: mapped.Test, Skip: mapped.Skip, Warnings: mapped.Warnings}
 	for _, e := range wrong {
-		if !intake.Optional(e.Field) || e.Message == expression.ErrCost.Error() { // a costly field leaves none for the others
+		// a costly field leaves none for the others
+		if !intake.Optional(e.Field) || e.Message == expression.ErrCost.Error() {
 			m.Wrong = append(m.Wrong, e)
 		} else {
 			m.Warnings.Add(e.Field, field.FieldDropped, e.Message+", and was left out")
@@ -292,8 +305,9 @@ func notFetched(a arrival.Arrival) field.Errors {
 	return arrival.Errors(a.Reasons)
 }
 
-// unresolved returns the errors of an arrival that remain when fields are set. A phone or email resolves those of the whole body. Errors
-// of fields that no capture has, such as the delivery id, cannot be resolved by a field, and do not matter to who sets fields by hand.
+// unresolved returns the errors of an arrival that remain when fields are set. A phone or email resolves those of the
+// whole body. Errors of fields that no capture has, such as the delivery id, cannot be resolved by a field, and do not
+// matter to who sets fields by hand.
 func unresolved(wrong field.Errors, set map[string]jsontext.Value) (left field.Errors) {
 	_, phone := set["phone"]
 	_, email := set["email"]
@@ -323,7 +337,8 @@ func (c *capture) captureMapped(ctx context.Context, mapped Mapped) (captured Le
 	return captured, err
 }
 
-// discardedError reports that the resubmission itself discarded the arrival, for example because the new mapping skips it.
+// discardedError reports that the resubmission itself discarded the arrival, for example because the new mapping skips
+// it.
 type discardedError struct{ position eventstore.Position }
 
 func (*discardedError) Error() string { return arrival.ErrDiscarded.Error() }

@@ -22,17 +22,22 @@ import (
 
 // append appends a fact of the account acme to a stream.
 func (w *world) append(stream string, data event.Data) {
-	e := eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: "acme"}}
+	e := eventstore.Event{
+		ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: "acme"},
+	}
 	var err error
 	e.Type, e.Data, err = event.Encode(data)
 	require.NoError(w.t, err)
-	_, err = w.log.Append(w.t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: []eventstore.Event{e}})
+	_, err = w.log.Append(w.t.Context(), eventstore.Write{
+		Stream: stream, Expect: eventstore.Any, Events: []eventstore.Event{e},
+	})
 	require.NoError(w.t, err)
 }
 
 // settings are the settings of an intake that maps the fields of a capture by name.
 var settings = event.IntakeSettings{
-	Kind: intake.StandardWebhooks, Source: "website", Enabled: true, Mapping: map[string]string{"skip": `"skip" in body`},
+	Kind: intake.StandardWebhooks, Source: "website", Enabled: true,
+	Mapping: map[string]string{"skip": `"skip" in body`},
 }
 
 func (p process) resubmit(ctx context.Context, id, set string) (command.LeadCaptured, error) {
@@ -112,7 +117,8 @@ func TestResubmitArrival_WaitsForTurn(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An arrival with a delivery id or a skip that is wrong could be repaired by no field: setting deliveryId or skip made a custom field.
+// An arrival with a delivery id or a skip that is wrong could be repaired by no field: setting deliveryId or skip made
+// a custom field.
 func TestResubmitArrival_SetResolvesFieldsOfPost(t *testing.T) {
 	t.Parallel()
 	for name, expression := range map[string]string{"deliveryId": `body.paid`, "skip": `body.paid > 5`} {
@@ -158,7 +164,8 @@ func TestResubmitArrival_Concurrent(t *testing.T) {
 	for _, id := range leads {
 		require.Equal(t, leads[0], id)
 	}
-	require.Equal(t, "arrival.received arrival.quarantined arrival.resubmitted arrival.captured", strings.Join(w.stream(kept.ID), " "))
+	require.Equal(t, "arrival.received arrival.quarantined arrival.resubmitted arrival.captured",
+		strings.Join(w.stream(kept.ID), " "))
 }
 
 func TestResubmitArrival_Refused(t *testing.T) {
@@ -205,7 +212,10 @@ func TestResubmitArrival_FetchesAgain(t *testing.T) {
 	finish := func(wrong field.Errors) {
 		_, err := p.FinishArrival(t.Context(), command.FinishArrival{
 			Caller: command.Caller{Account: "acme", Actor: "system:fetch"}, ArrivalID: id, Wrong: wrong,
-			Fetched: event.ArrivalRaw{ContentType: "application/json", Body: `{"id":"444","field_data":[{"name":"email","values":["asha@example.com"]}]}`},
+			Fetched: event.ArrivalRaw{
+				ContentType: "application/json",
+				Body:        `{"id":"444","field_data":[{"name":"email","values":["asha@example.com"]}]}`,
+			},
 		})
 		require.NoError(t, err)
 	}
@@ -256,7 +266,9 @@ func TestResubmitArrival_NotCaptured(t *testing.T) {
 		"test": {func(w *world, p process) string {
 			return w.received(p, func(r *command.ReceiveArrival) { r.Mapped.Test = true })
 		}, arrival.ErrDiscarded},
-		"now skip": {func(w *world, p process) string { return w.quarantined(p, `{"skip":true}`).ID }, arrival.ErrDiscarded},
+		"now skip": {func(w *world, p process) string {
+			return w.quarantined(p, `{"skip":true}`).ID
+		}, arrival.ErrDiscarded},
 		"other's": {func(w *world, p process) string {
 			return w.received(p, func(r *command.ReceiveArrival) { r.Caller.Account = "other"; r.Pending = true })
 		}, arrival.ErrNotFound},
@@ -314,9 +326,11 @@ func TestFinishArrival_Outcomes(t *testing.T) {
 		state   string
 		events  string
 	}{
-		"captured":    {`{"phone":"+919876512345"}`, nil, arrival.Captured, "received fetched captured"},
-		"wrong":       {`{"phone":"12"}`, nil, arrival.Quarantined, "received fetched quarantined"},
-		"not fetched": {"", field.Errors{{Field: "body", Message: "was refused"}}, arrival.Quarantined, "received quarantined"},
+		"captured": {`{"phone":"+919876512345"}`, nil, arrival.Captured, "received fetched captured"},
+		"wrong":    {`{"phone":"12"}`, nil, arrival.Quarantined, "received fetched quarantined"},
+		"not fetched": {
+			"", field.Errors{{Field: "body", Message: "was refused"}}, arrival.Quarantined, "received quarantined",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -356,12 +370,16 @@ func TestCapture_QuarantineByAPI(t *testing.T) {
 	require.False(t, kept, "quarantine is disabled in the account")
 	require.Len(t, w.events(), before)
 
-	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, Quarantine: new(true), QuarantineDays: new(7)})
+	p.configure(t, account.Settings{
+		Features: []string{account.FeatureAPI}, Quarantine: new(true), QuarantineDays: new(7),
+	})
 	_, kept = errors.AsType[*command.Quarantined](bad(&command.CaptureLead{}))
 	require.False(t, kept)
 	_, kept = errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true, DryRun: true}))
 	require.False(t, kept)
-	quarantined, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true, IdempotencyKey: "k-1"}))
+	quarantined, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{
+		Keep: true, IdempotencyKey: "k-1",
+	}))
 	require.True(t, kept)
 	state := w.arrival(quarantined.ArrivalID)
 	require.Equal(t, arrival.Quarantined, state.State)

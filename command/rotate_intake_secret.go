@@ -23,11 +23,15 @@ type IntakeSecretRotated struct {
 	Position eventstore.Position
 }
 
-// RotateIntakeSecret gives an intake of the caller's account another secret. From the answer on, or from the end of the overlap, every
-// process refuses the one before.
+// RotateIntakeSecret gives an intake of the caller's account another secret. From the answer on, or from the end of the
+// overlap, every process refuses the one before.
 // The errors are intake.ErrNotFound, field.Errors and those of the store and of IntakeSecrets.
-func (h *Handlers) RotateIntakeSecret(ctx context.Context, cmd RotateIntakeSecret) (answer IntakeSecretRotated, err error) {
-	changed, err := h.decideIntake(ctx, cmd.Caller, cmd.IntakeID, func(state intake.State, now time.Time) (decided decidedIntake, err error) {
+func (h *Handlers) RotateIntakeSecret(
+	ctx context.Context, cmd RotateIntakeSecret,
+) (answer IntakeSecretRotated, err error) {
+	changed, err := h.decideIntake(ctx, cmd.Caller, cmd.IntakeID, func(
+		state intake.State, now time.Time,
+	) (decided decidedIntake, err error) {
 		secrets, err := h.ownSecrets(ctx, cmd.Caller, cmd.IntakeID, state)
 		if err != nil {
 			return decided, err

@@ -22,7 +22,9 @@ func (h *Handlers) RotateToken(ctx context.Context, cmd RotateToken) (TokenIssue
 	if err != nil {
 		return TokenIssued{}, err
 	}
-	rotated, position, err := h.changeToken(ctx, cmd.Caller, cmd.TokenID, func(state token.State, at time.Time) (event.Data, []eventstore.Write, error) {
+	rotated, position, err := h.changeToken(ctx, cmd.Caller, cmd.TokenID, func(
+		state token.State, at time.Time,
+	) (event.Data, []eventstore.Write, error) {
 		fact, err := state.Rotate(cmd.Caller.Account, value, at)
 		if err != nil {
 			return nil, nil, err

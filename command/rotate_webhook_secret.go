@@ -9,7 +9,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// RotateWebhookSecret is the command that replaces the signing secret of an endpoint. For webhook.Overlap, the previous secret also signs.
+// RotateWebhookSecret is the command that replaces the signing secret of an endpoint. For webhook.Overlap, the previous
+// secret also signs.
 type RotateWebhookSecret struct {
 	Caller    Caller
 	WebhookID string
@@ -23,15 +24,18 @@ type WebhookSecretRotated struct {
 	Position eventstore.Position
 }
 
-// RotateWebhookSecret gives an endpoint of the caller's account a new secret. The fact is appended before the secret is stored:
-// if storing fails, the caller asks again. The errors are webhook.ErrNotFound and those of the store and of Secrets.
+// RotateWebhookSecret gives an endpoint of the caller's account a new secret. The fact is appended before the secret is
+// stored: if storing fails, the caller asks again. The errors are webhook.ErrNotFound and those of the store and of
+// Secrets.
 func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSecret) (WebhookSecretRotated, error) {
 	secret, err := newSecret(h.random)
 	if err != nil {
 		return WebhookSecretRotated{}, err
 	}
 	answer := WebhookSecretRotated{Secret: secret}
-	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, at time.Time) (_ []event.Data, err error) {
+	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(
+		state webhook.State, at time.Time,
+	) (_ []event.Data, err error) {
 		answer.Rotated, err = state.Rotate(cmd.Caller.Account, at)
 		return []event.Data{answer.Rotated}, err
 	})
@@ -49,9 +53,9 @@ func (h *Handlers) RotateWebhookSecret(ctx context.Context, cmd RotateWebhookSec
 	return answer, nil
 }
 
-// replaceLost stores a secret for an endpoint that has none: the endpoint was deleted meanwhile, or its secret is lost, for
-// example after a restore of an older backup. A deletion destroys the secret after its fact is on the log. So the stream is read
-// again after the secret is stored, and no secret of a deleted endpoint stays behind.
+// replaceLost stores a secret for an endpoint that has none: the endpoint was deleted meanwhile, or its secret is lost,
+// for example after a restore of an older backup. A deletion destroys the secret after its fact is on the log. So the
+// stream is read again after the secret is stored, and no secret of a deleted endpoint stays behind.
 func (h *Handlers) replaceLost(ctx context.Context, webhookID, secret string, revision eventstore.Revision) error {
 	if err := h.secrets.Restore(ctx, webhookID, secret, revision); err != nil {
 		return err

@@ -15,7 +15,8 @@ type TestWebhookEndpoint struct {
 	WebhookID string
 }
 
-// RetryDelivery is the command that repeats a delivery. The caller must have checked that the delivery is the endpoint's, and of this type.
+// RetryDelivery is the command that repeats a delivery. The caller must have checked that the delivery is the
+// endpoint's, and of this type.
 type RetryDelivery struct {
 	Caller     Caller
 	WebhookID  string
@@ -23,7 +24,8 @@ type RetryDelivery struct {
 	Type       string // public name
 }
 
-// RetryFailedDeliveries is the command that repeats deliveries that have failed since a time. They must be of the endpoint.
+// RetryFailedDeliveries is the command that repeats deliveries that have failed since a time. They must be of the
+// endpoint.
 type RetryFailedDeliveries struct {
 	Caller      Caller
 	WebhookID   string
@@ -62,7 +64,8 @@ func (h *Handlers) RetryDelivery(ctx context.Context, cmd RetryDelivery) (Sendin
 	})
 }
 
-// RetryFailedDeliveries accepts retries; without deliveries, nothing is appended. The errors are those of a test, ErrLeadsHidden and field.Errors.
+// RetryFailedDeliveries accepts retries; without deliveries, nothing is appended. The errors are those of a test,
+// ErrLeadsHidden and field.Errors.
 func (h *Handlers) RetryFailedDeliveries(ctx context.Context, cmd RetryFailedDeliveries) (SendingAccepted, error) {
 	return h.accept(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, now time.Time) (event.Data, error) {
 		if state.SentLeads && !cmd.Caller.ReadsLeads {
@@ -90,10 +93,12 @@ type EndReplay struct {
 	Failure    string // empty: everything that it queued was attempted once
 }
 
-// EndReplay records the end of a replay, once. It does nothing when the replay is not running. The errors are webhook.ErrNotFound
-// for an endpoint that never existed, and those of the store.
+// EndReplay records the end of a replay, once. It does nothing when the replay is not running. The errors are
+// webhook.ErrNotFound for an endpoint that never existed, and those of the store.
 func (h *Handlers) EndReplay(ctx context.Context, cmd EndReplay) error {
-	_, err := h.changeEndpoint(ctx, Caller{Actor: "system:delivery"}, cmd.WebhookID, func(state webhook.State, _ time.Time) ([]event.Data, error) {
+	_, err := h.changeEndpoint(ctx, Caller{Actor: "system:delivery"}, cmd.WebhookID, func(
+		state webhook.State, _ time.Time,
+	) ([]event.Data, error) {
 		if ended, ok := state.EndReplay(cmd.Generation, cmd.Failure); ok {
 			return []event.Data{ended}, nil
 		}
@@ -104,7 +109,9 @@ func (h *Handlers) EndReplay(ctx context.Context, cmd EndReplay) error {
 
 func (h *Handlers) accept(ctx context.Context, caller Caller, id string,
 	decide func(webhook.State, time.Time) (event.Data, error)) (accepted SendingAccepted, err error) {
-	changed, err := h.changeEndpoint(ctx, caller, id, func(state webhook.State, at time.Time) (_ []event.Data, err error) {
+	changed, err := h.changeEndpoint(ctx, caller, id, func(
+		state webhook.State, at time.Time,
+	) (_ []event.Data, err error) {
 		if accepted.Fact, err = decide(state, at); accepted.Fact == nil {
 			return nil, err
 		}
@@ -113,6 +120,7 @@ func (h *Handlers) accept(ctx context.Context, caller Caller, id string,
 	if err != nil {
 		return SendingAccepted{}, err
 	}
-	accepted.Position, accepted.DeliveryID = changed.position, webhook.DeliveryID(changed.last.ID, changed.last.ID, id, 0)
+	accepted.Position, accepted.DeliveryID = changed.position,
+		webhook.DeliveryID(changed.last.ID, changed.last.ID, id, 0)
 	return accepted, nil
 }

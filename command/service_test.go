@@ -113,7 +113,9 @@ func (s *secrets) Restore(ctx context.Context, id, secret string, _ eventstore.R
 	return s.Put(ctx, id, secret)
 }
 
-func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time, revision eventstore.Revision) (kept bool, err error) {
+func (s *secrets) Rotate(
+	_ context.Context, id, secret string, _ time.Time, revision eventstore.Revision,
+) (kept bool, err error) {
 	s.revisions.Store(id, revision)
 	if _, kept = s.kept.Load(id); kept {
 		s.kept.Store(id, secret)
@@ -121,7 +123,9 @@ func (s *secrets) Rotate(_ context.Context, id, secret string, _ time.Time, revi
 	return kept, nil
 }
 
-func (s *secrets) SetHeaders(_ context.Context, id, _ string, headers map[string]string, revision eventstore.Revision) (bool, error) {
+func (s *secrets) SetHeaders(
+	_ context.Context, id, _ string, headers map[string]string, revision eventstore.Revision,
+) (bool, error) {
 	s.revisions.Store(id, revision)
 	_, exists := s.kept.Load(id)
 	if exists {
@@ -135,8 +139,9 @@ func (s *secrets) Destroy(_ context.Context, id string) error {
 	return nil
 }
 
-var owner = command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner", RequestID: "r-1", ReadsLeads: true,
-	IP: "203.0.113.7", UserAgent: "a browser"}
+var owner = command.Caller{Account: "acme", Actor: "user:owner", Credential: "jwt:owner", RequestID: "r-1",
+	ReadsLeads: true,
+	IP:         "203.0.113.7", UserAgent: "a browser"}
 
 // provision enables the API feature of the account acme.
 func (p process) provision(t *testing.T) {
@@ -146,7 +151,9 @@ func (p process) provision(t *testing.T) {
 
 func (p process) configure(t *testing.T, settings account.Settings) {
 	t.Helper()
-	_, _, err := p.ConfigureAccount(t.Context(), command.ConfigureAccount{Caller: owner, AccountID: "acme", Settings: settings})
+	_, _, err := p.ConfigureAccount(t.Context(), command.ConfigureAccount{
+		Caller: owner, AccountID: "acme", Settings: settings,
+	})
 	require.NoError(t, err)
 }
 

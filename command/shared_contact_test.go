@@ -27,7 +27,8 @@ func TestCaptureLeads_JunkEmailOfManyPersons(t *testing.T) {
 	p := w.process()
 	var bodies []string
 	for i := range persons {
-		bodies = append(bodies, fmt.Sprintf(`{"phone":"+9198765%05d","email":"test@test.com","metadata":{"source":"website"}}`, i+10))
+		bodies = append(bodies,
+			fmt.Sprintf(`{"phone":"+9198765%05d","email":"test@test.com","metadata":{"source":"website"}}`, i+10))
 	}
 	leads, warned := map[string]int{}, 0
 	for _, outcome := range p.captureAll(t, t.Context(), owner, bodies) {
@@ -67,7 +68,9 @@ func TestCaptureLead_IgnoredAndSharedSettings(t *testing.T) {
 	require.True(t, replayed.answer.Replayed)
 	require.Equal(t, second.answer.Warnings, replayed.answer.Warnings)
 
-	other.configure(t, account.Settings{Features: []string{account.FeatureAPI}, IgnoredContacts: []string{"Test@Test.com"}})
+	other.configure(t, account.Settings{
+		Features: []string{account.FeatureAPI}, IgnoredContacts: []string{"Test@Test.com"},
+	})
 	third := w.capture(p, fmt.Sprintf(junk, 3), "")
 	require.NoError(t, third.err)
 	require.Equal(t, []string{"email IGNORED_CONTACT"}, codes(third.answer.Warnings))
@@ -77,7 +80,9 @@ func TestCaptureLead_IgnoredAndSharedSettings(t *testing.T) {
 
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
-	dry, err := p.CaptureLead(t.Context(), command.CaptureLead{Admission: admission, Body: members(fmt.Sprintf(junk, 4)), DryRun: true})
+	dry, err := p.CaptureLead(t.Context(), command.CaptureLead{
+		Admission: admission, Body: members(fmt.Sprintf(junk, 4)), DryRun: true,
+	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"email IGNORED_CONTACT"}, codes(dry.Warnings))
 }

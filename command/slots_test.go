@@ -22,7 +22,9 @@ type barrierStore struct {
 	all     chan struct{}
 }
 
-func (s *barrierStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s *barrierStore) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	if strings.HasPrefix(stream, "claim-") {
 		if s.missing.Add(-1) == 0 {
 			close(s.all)
@@ -35,8 +37,8 @@ func (s *barrierStore) Read(ctx context.Context, stream string, from eventstore.
 	return s.Store.Read(ctx, stream, from)
 }
 
-// Creations of an account's tokens are serialized. Each once read ten streams sequentially, so on a busy machine the last of twelve
-// creations timed out with 503.
+// Creations of an account's tokens are serialized. Each once read ten streams sequentially, so on a busy machine the
+// last of twelve creations timed out with 503.
 func TestCreateToken_ReadsSlotsConcurrently(t *testing.T) {
 	t.Parallel()
 	on := inMemory()

@@ -13,7 +13,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// SplitLead is the command that takes arrivals of another person from a lead, as a lead of their own, or that undoes a join.
+// SplitLead is the command that takes arrivals of another person from a lead, as a lead of their own, or that undoes a
+// join.
 type SplitLead struct {
 	Caller Caller
 	LeadID string                    // of the lead that stays
@@ -21,7 +22,8 @@ type SplitLead struct {
 	DryRun bool                      // decide only
 }
 
-// LeadSplit is the answer: both leads as they are after the split, or their ids and times, for a caller who does not see leads.
+// LeadSplit is the answer: both leads as they are after the split, or their ids and times, for a caller who does not
+// see leads.
 type LeadSplit struct {
 	Leaves, Stays lead.State
 	Undone        bool // the lead that leaves had been a lead before
@@ -29,7 +31,8 @@ type LeadSplit struct {
 	Position      eventstore.Position
 }
 
-// SplitLead divides the arrivals of a lead of the caller's account, and moves the claims of the lead that leaves, in one append.
+// SplitLead divides the arrivals of a lead of the caller's account, and moves the claims of the lead that leaves, in
+// one append.
 //
 // The errors are lead.ErrNotFound, *lead.JoinedError, field.Errors and those of the store.
 func (h *Handlers) SplitLead(ctx context.Context, cmd SplitLead) (split LeadSplit, err error) {
@@ -75,7 +78,9 @@ func (h *Handlers) splitLead(ctx context.Context, cmd SplitLead, stream string) 
 	if err != nil {
 		return LeadSplit{}, err
 	}
-	decided, err := stays.lead.Split(cmd.Caller.Account, request, history, rules, lead.NewIDs{Lead: ids[0], Contact: ids[1], Opportunity: ids[2]}, ids[3])
+	decided, err := stays.lead.Split(cmd.Caller.Account, request, history, rules, lead.NewIDs{
+		Lead: ids[0], Contact: ids[1], Opportunity: ids[2],
+	}, ids[3])
 	if err != nil {
 		return LeadSplit{}, err
 	}
@@ -95,12 +100,15 @@ func (h *Handlers) splitLead(ctx context.Context, cmd SplitLead, stream string) 
 		return LeadSplit{}, err
 	}
 	is := decided.Leaves.Is
-	moved, err := h.moveClaims(ctx, cmd.Caller, lead.State{ID: cmd.LeadID, Phones: is.Phones, Emails: is.Emails}, decided.LeavesID)
+	moved, err := h.moveClaims(ctx, cmd.Caller, lead.State{
+		ID: cmd.LeadID, Phones: is.Phones, Emails: is.Emails,
+	}, decided.LeavesID)
 	if err != nil {
 		return LeadSplit{}, err
 	}
 	split := LeadSplit{
-		Leaves: evolved(leaves.lead, leaves.stream, left, decided.Leaves), Stays: evolved(stays.lead, stays.stream, remains, decided.Stays),
+		Leaves: evolved(leaves.lead, leaves.stream, left, decided.Leaves),
+		Stays:  evolved(stays.lead, stays.stream, remains, decided.Stays),
 		Undone: decided.Leaves.Undone, Arrivals: len(decided.Leaves.Touches),
 	}
 	if cmd.DryRun {
@@ -110,7 +118,8 @@ func (h *Handlers) splitLead(ctx context.Context, cmd SplitLead, stream string) 
 	return split, err
 }
 
-// LeadParts returns what a split can take from a lead of an account. The errors are lead.ErrNotFound, *lead.JoinedError and those of the store.
+// LeadParts returns what a split can take from a lead of an account. The errors are lead.ErrNotFound, *lead.JoinedError
+// and those of the store.
 func (h *Handlers) LeadParts(ctx context.Context, account, id string) (lead.Parts, error) {
 	if !event.ValidID(id) {
 		return lead.Parts{}, lead.ErrNotFound
@@ -130,7 +139,8 @@ func (h *Handlers) LeadParts(ctx context.Context, account, id string) (lead.Part
 	return loaded.lead.Parts(history), nil
 }
 
-// leadHistory reads the events of a lead, of the leads that were joined into it and of those that it left, in the order of the log.
+// leadHistory reads the events of a lead, of the leads that were joined into it and of those that it left, in the order
+// of the log.
 func (h *Handlers) leadHistory(ctx context.Context, stream string) ([]event.Fact, error) {
 	var all []eventstore.Recorded
 	for streams, next := []string{stream}, 0; next < len(streams); next++ {

@@ -23,7 +23,9 @@ func (w *world) split(p process, id, body string) (command.LeadSplit, error) {
 }
 
 func (w *world) join(p process, into, from string) error {
-	_, err := p.JoinLeads(w.t.Context(), command.JoinLeads{Caller: owner, LeadID: into, Body: members(fmt.Sprintf(`{"from":%q}`, from))})
+	_, err := p.JoinLeads(w.t.Context(), command.JoinLeads{
+		Caller: owner, LeadID: into, Body: members(fmt.Sprintf(`{"from":%q}`, from)),
+	})
 	return err
 }
 
@@ -45,7 +47,11 @@ func TestSplitLead_ByContact(t *testing.T) {
 	t.Parallel()
 	w, p := unshared(t)
 	capture := func(phone, name string) command.LeadCaptured {
-		c := w.capture(p, fmt.Sprintf(`{"phone":%q,"email":"test@test.com","name":%q,"metadata":{"source":"website"},"customFields":{"of":%q}}`, phone, name, name), "")
+		c := w.capture(p,
+			fmt.Sprintf(
+				`{"phone":%q,"email":"test@test.com","name":%q,"metadata":{"source":"website"},`+
+					`"customFields":{"of":%q}}`, phone, name, name,
+			), "")
 		require.NoError(t, c.err)
 		return c.answer
 	}
@@ -53,7 +59,9 @@ func TestSplitLead_ByContact(t *testing.T) {
 	capture("+919876500012", "Bala")
 	capture("+919876500012", "Bala")
 	id := first.Lead.ID
-	_, err := p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: id, Body: members(`{"status":"contacted"}`)})
+	_, err := p.UpdateLead(t.Context(), command.UpdateLead{
+		Caller: owner, LeadID: id, Body: members(`{"status":"contacted"}`),
+	})
 	require.NoError(t, err)
 
 	split, err := w.split(p, id, `{"phone":"+91 98765 00012"}`)
@@ -78,8 +86,9 @@ func TestSplitLead_ByContact(t *testing.T) {
 	require.Equal(t, split.Stays.ID, capture("+919876500011", "Asha A").Lead.ID)
 
 	for body, name := range map[string]string{
-		`{"phone":"+919876500012"}`: "phone", `{"email":"test@test.com"}`: "email", `{}`: "body", `{"phone":"1","email":"x"}`: "phone",
-		`{"touches":[]}`: "body", `{"touches":["01KAHQ5V8M3N6R9T2W4Y7Z0B1A"]}`: "touches", `{"lead":"01KAHQ5V8M3N6R9T2W4Y7Z0B1A"}`: "lead",
+		`{"phone":"+919876500012"}`: "phone", `{"email":"test@test.com"}`: "email", `{}`: "body",
+		`{"phone":"1","email":"x"}`: "phone", `{"touches":[]}`: "body",
+		`{"touches":["01KAHQ5V8M3N6R9T2W4Y7Z0B1A"]}`: "touches", `{"lead":"01KAHQ5V8M3N6R9T2W4Y7Z0B1A"}`: "lead",
 		`{"phone":"+919876500011","touches":["x"]}`: "body", fmt.Sprintf(`{"touches":[%q]}`, first.EventID): "",
 	} {
 		_, err := w.split(p, id, body)
@@ -98,7 +107,8 @@ func TestSplitLead_DryRun(t *testing.T) {
 	t.Parallel()
 	w, p := unshared(t)
 	asha := w.capture(p, `{"phone":"+919876500031","email":"test@test.com","name":"Asha"}`, "").answer
-	second := w.capture(p, `{"phone":"+919876500032","email":"test@test.com","name":"Bala","metadata":{"source":"website"}}`, "")
+	second := w.capture(p,
+		`{"phone":"+919876500032","email":"test@test.com","name":"Bala","metadata":{"source":"website"}}`, "")
 	require.NoError(t, second.err)
 	bala := second.answer
 	other := w.capture(p, `{"phone":"+919876500033","name":"Cara","metadata":{"source":"website"}}`, "").answer
@@ -110,11 +120,15 @@ func TestSplitLead_DryRun(t *testing.T) {
 	require.Equal(t, []string{other.Lead.ID}, parts.Joined)
 	require.Len(t, parts.Arrivals, 3)
 	require.Equal(t, lead.PartArrival{
-		TouchID: bala.EventID, At: parts.Arrivals[1].At, Source: "website", Phone: "+919876500032", Email: "test@test.com",
+		TouchID: bala.EventID, At: parts.Arrivals[1].At, Source: "website", Phone: "+919876500032",
+		Email: "test@test.com",
 	}, parts.Arrivals[1])
 	require.Equal(t, "website", parts.Arrivals[2].Source, "an arrival of a joined lead")
 
-	dry := command.SplitLead{Caller: owner, LeadID: asha.Lead.ID, Body: members(fmt.Sprintf(`{"touches":[%q]}`, parts.Arrivals[1].TouchID)), DryRun: true}
+	dry := command.SplitLead{
+		Caller: owner, LeadID: asha.Lead.ID, Body: members(fmt.Sprintf(`{"touches":[%q]}`, parts.Arrivals[1].TouchID)),
+		DryRun: true,
+	}
 	preview, err := p.SplitLead(t.Context(), dry)
 	require.NoError(t, err)
 	require.Equal(t, "Bala", preview.Leaves.Name)
@@ -139,11 +153,14 @@ func TestSplitLead_UndoesJoin(t *testing.T) {
 	w, p := unshared(t)
 	asha := w.capture(p, `{"phone":"+919876500021","name":"Asha"}`, "").answer.Lead
 	bala := w.capture(p, `{"phone":"+919876500022","name":"Bala","metadata":{"source":"website"}}`, "").answer.Lead
-	_, err := p.UpdateLead(t.Context(), command.UpdateLead{Caller: owner, LeadID: bala.ID, Body: members(`{"status":"qualified"}`)})
+	_, err := p.UpdateLead(t.Context(), command.UpdateLead{
+		Caller: owner, LeadID: bala.ID, Body: members(`{"status":"qualified"}`),
+	})
 	require.NoError(t, err)
 	before := w.state(t, bala.ID)
 	require.NoError(t, w.join(p, asha.ID, bala.ID))
-	since := w.capture(p, `{"phone":"+919876500022","email":"bala@example.com","metadata":{"source":"website"}}`, "").answer
+	since := w.capture(p, `{"phone":"+919876500022","email":"bala@example.com","metadata":{"source":"website"}}`, "").
+		answer
 	require.Equal(t, asha.ID, since.Lead.ID)
 
 	split, err := w.split(p, asha.ID, fmt.Sprintf(`{"lead":%q}`, bala.ID))
@@ -151,7 +168,8 @@ func TestSplitLead_UndoesJoin(t *testing.T) {
 	require.Equal(t, bala.ID, split.Leaves.ID)
 	require.Equal(t, lead.Live, split.Leaves.Phase)
 	require.Equal(t, before.LeadFields.Status, split.Leaves.Status)
-	require.Equal(t, [3]any{before.Name, before.ContactUID, before.CreatedAt}, [3]any{split.Leaves.Name, split.Leaves.ContactUID, split.Leaves.CreatedAt})
+	require.Equal(t, [3]any{before.Name, before.ContactUID, before.CreatedAt},
+		[3]any{split.Leaves.Name, split.Leaves.ContactUID, split.Leaves.CreatedAt})
 	require.Equal(t, []string{"bala@example.com"}, split.Leaves.Emails, "what arrived since goes along")
 	require.Equal(t, []string{"+919876500021"}, split.Stays.Phones)
 	require.Empty(t, split.Stays.Emails)
@@ -179,8 +197,9 @@ func TestSplitLead_Model(t *testing.T) {
 			}
 			switch {
 			case step < 5:
-				c := w.capture(p, fmt.Sprintf(`{"phone":"+9198765001%02d","email":"p%d@example.org","metadata":{"source":"website"}}`,
-					rapid.IntRange(0, 5).Draw(rt, "phone"), rapid.IntRange(0, 3).Draw(rt, "email")), "")
+				c := w.capture(p,
+					fmt.Sprintf(`{"phone":"+9198765001%02d","email":"p%d@example.org","metadata":{"source":"website"}}`,
+						rapid.IntRange(0, 5).Draw(rt, "phone"), rapid.IntRange(0, 3).Draw(rt, "email")), "")
 				require.NoError(rt, c.err)
 				if !slices.Contains(leads, c.answer.Lead.ID) {
 					leads = append(leads, c.answer.Lead.ID)
@@ -196,13 +215,16 @@ func TestSplitLead_Model(t *testing.T) {
 			case step == 6:
 				id := rapid.SampledFrom(live).Draw(rt, "released")
 				if s := w.state(rt, id); len(s.Phones) > 1 {
-					_, err := p.ReleaseContact(t.Context(), command.ReleaseContact{Caller: owner, LeadID: id, Body: members(fmt.Sprintf(`{"phone":%q}`, s.Phones[0]))})
+					_, err := p.ReleaseContact(t.Context(), command.ReleaseContact{
+						Caller: owner, LeadID: id, Body: members(fmt.Sprintf(`{"phone":%q}`, s.Phones[0])),
+					})
 					require.NoError(rt, err)
 				}
 			default:
 				id := rapid.SampledFrom(live).Draw(rt, "split")
 				s := w.state(rt, id)
-				moved := rapid.SliceOfNDistinct(rapid.SampledFrom(owns[id]), 1, len(owns[id]), rapid.ID[string]).Draw(rt, "touches")
+				moved := rapid.SliceOfNDistinct(rapid.SampledFrom(owns[id]), 1, len(owns[id]),
+					rapid.ID[string]).Draw(rt, "touches")
 				body := touchesBody(rt, moved)
 				if len(s.Joined) > 0 && rapid.Bool().Draw(rt, "undo") {
 					body = fmt.Sprintf(`{"lead":%q}`, rapid.SampledFrom(s.Joined).Draw(rt, "joined"))
@@ -217,7 +239,9 @@ func TestSplitLead_Model(t *testing.T) {
 				if body[:3] == `{"t` {
 					require.ElementsMatch(rt, moved, fact.Touches)
 				}
-				owns[id] = slices.DeleteFunc(owns[id], func(touch string) bool { return slices.Contains(fact.Touches, touch) })
+				owns[id] = slices.DeleteFunc(owns[id], func(touch string) bool {
+					return slices.Contains(fact.Touches, touch)
+				})
 				owns[split.Leaves.ID] = append(owns[split.Leaves.ID], fact.Touches...)
 				if !slices.Contains(leads, split.Leaves.ID) {
 					leads = append(leads, split.Leaves.ID)
@@ -227,7 +251,8 @@ func TestSplitLead_Model(t *testing.T) {
 			held := map[string]int{}
 			for _, id := range leads {
 				s := w.state(rt, id)
-				if require.Equal(rt, len(owns[id]) > 0, s.Phase == lead.Live, "a lead has arrivals"); s.Phase != lead.Live {
+				if require.Equal(rt, len(owns[id]) > 0, s.Phase == lead.Live,
+					"a lead has arrivals"); s.Phase != lead.Live {
 					continue
 				}
 				arrivals := 0

@@ -18,18 +18,22 @@ type UpdateLead struct {
 	Body   map[string]jsontext.Value // members of the request's body
 }
 
-// LeadUpdated is the answer: the lead as it is after the change, or what the change set of it, for a caller who does not see leads.
+// LeadUpdated is the answer: the lead as it is after the change, or what the change set of it, for a caller who does
+// not see leads.
 type LeadUpdated struct {
 	Lead     lead.State
 	Position eventstore.Position
 }
 
-// UpdateLead decides on a change of a lead of the caller's account and appends it. When nothing changes, nothing is appended.
+// UpdateLead decides on a change of a lead of the caller's account and appends it. When nothing changes, nothing is
+// appended.
 //
 // The errors are lead.ErrNotFound, *lead.JoinedError, field.Errors and those of the store.
 func (h *Handlers) UpdateLead(ctx context.Context, cmd UpdateLead) (LeadUpdated, error) {
 	var given event.LeadUpdated
-	updated, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, rules lead.Rules) (event.Data, error) {
+	updated, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(
+		state lead.State, rules lead.Rules,
+	) (event.Data, error) {
 		opportunity, err := h.newID()
 		if err != nil {
 			return nil, err
@@ -53,8 +57,9 @@ func (u LeadUpdated) shownTo(caller Caller, fact event.Data) LeadUpdated {
 	return u
 }
 
-// changeLead calls decide with a lead and the account's rules, and put with a check of the account and the decided fact, which it
-// must append. After a conflict it does both again. If decide returns no fact, the answer is the lead as it is, at the log's head.
+// changeLead calls decide with a lead and the account's rules, and put with a check of the account and the decided
+// fact, which it must append. After a conflict it does both again. If decide returns no fact, the answer is the lead as
+// it is, at the log's head.
 func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	decide func(lead.State, lead.Rules) (event.Data, error),
 	put func(ctx context.Context, account, fact eventstore.Write) (eventstore.Position, error),

@@ -11,7 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// UpdateWebhookEndpoint is the command that changes the event types, URL or delivery settings of an endpoint, or pauses it.
+// UpdateWebhookEndpoint is the command that changes the event types, URL or delivery settings of an endpoint, or pauses
+// it.
 type UpdateWebhookEndpoint struct {
 	Caller    Caller
 	WebhookID string
@@ -25,15 +26,19 @@ type WebhookUpdated struct {
 	Warnings []field.Warning // about headers that went with a change of the URL
 }
 
-// UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. Custom headers are stored after
-// the fact: if that fails, nothing is sent until they are set again. The errors are webhook.ErrNotFound, field.Errors,
-// ErrLeadsHidden and those of the store and of Secrets.
+// UpdateWebhookEndpoint decides on a change of an endpoint of the caller's account and appends it. Custom headers are
+// stored after the fact: if that fails, nothing is sent until they are set again. The errors are webhook.ErrNotFound,
+// field.Errors, ErrLeadsHidden and those of the store and of Secrets.
 func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookEndpoint) (WebhookUpdated, error) {
 	var headers map[string]string
 	var warnings []field.Warning
-	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(state webhook.State, _ time.Time) (facts []event.Data, err error) {
+	changed, err := h.changeEndpoint(ctx, cmd.Caller, cmd.WebhookID, func(
+		state webhook.State, _ time.Time,
+	) (facts []event.Data, err error) {
 		facts, headers, err = state.Update(cmd.Caller.Account, cmd.Change, h.privateTargets)
-		if err == nil && !cmd.Caller.ReadsLeads && slices.ContainsFunc(facts, func(fact event.Data) bool { return directsLeads(state, fact) }) {
+		if err == nil && !cmd.Caller.ReadsLeads && slices.ContainsFunc(facts, func(fact event.Data) bool {
+			return directsLeads(state, fact)
+		}) {
 			err = ErrLeadsHidden
 		}
 		warnings = nil
@@ -45,15 +50,16 @@ func (h *Handlers) UpdateWebhookEndpoint(ctx context.Context, cmd UpdateWebhookE
 	})
 	if err == nil && headers != nil {
 		var kept bool
-		if kept, err = h.secrets.SetHeaders(ctx, cmd.WebhookID, changed.state.URL, headers, changed.revision); err == nil && !kept {
+		if kept, err = h.secrets.SetHeaders(ctx, cmd.WebhookID, changed.state.URL, headers,
+			changed.revision); err == nil && !kept {
 			err = h.noSecret(ctx, cmd.WebhookID)
 		}
 	}
 	return WebhookUpdated{Endpoint: changed.state, Position: changed.position, Warnings: warnings}, err
 }
 
-// noSecret returns why an endpoint has no secret: it was deleted meanwhile, or its secret is lost, for example after a restore of
-// an older backup.
+// noSecret returns why an endpoint has no secret: it was deleted meanwhile, or its secret is lost, for example after a
+// restore of an older backup.
 func (h *Handlers) noSecret(ctx context.Context, webhookID string) error {
 	state, _, err := h.endpoints.Load(ctx, h.store, event.WebhookStream(webhookID))
 	switch {
@@ -62,10 +68,13 @@ func (h *Handlers) noSecret(ctx context.Context, webhookID string) error {
 	case !state.Live():
 		return webhook.ErrNotFound
 	}
-	return field.Errors{{Field: "headers", Message: "cannot be stored: the signing secret of this endpoint is lost; rotate it first"}}
+	return field.Errors{{
+		Field: "headers", Message: "cannot be stored: the signing secret of this endpoint is lost; rotate it first",
+	}}
 }
 
-// directsLeads reports whether a fact changes which events of leads an endpoint is sent, or where these or earlier ones are sent.
+// directsLeads reports whether a fact changes which events of leads an endpoint is sent, or where these or earlier ones
+// are sent.
 func directsLeads(before webhook.State, fact event.Data) bool {
 	updated, is := fact.(event.WebhookUpdated)
 	if !is {
@@ -85,8 +94,8 @@ type changedEndpoint struct {
 	position eventstore.Position // of the latest that was appended, or the log's head when nothing was
 }
 
-// changeEndpoint calls decide with an endpoint and the time, and appends the facts that it returns, if any. After a conflict it
-// does so again. The errors are webhook.ErrNotFound, those of decide and those of the store.
+// changeEndpoint calls decide with an endpoint and the time, and appends the facts that it returns, if any. After a
+// conflict it does so again. The errors are webhook.ErrNotFound, those of decide and those of the store.
 func (h *Handlers) changeEndpoint(ctx context.Context, caller Caller, id string,
 	decide func(webhook.State, time.Time) ([]event.Data, error)) (changed changedEndpoint, err error) {
 	if !event.ValidID(id) {

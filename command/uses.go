@@ -42,8 +42,8 @@ func refusal(value token.Value, presented token.Presented, now time.Time) error 
 	return &RefusedUse{Account: presented.Account, TokenID: value.TokenID(), Prefix: value.Prefix(), Reason: reason}
 }
 
-// Uses records samples of how tokens are used: for each token, the first use of a minute and the first refusal of a minute.
-// Requests do not wait for it. If it cannot keep up, it drops samples and counts them.
+// Uses records samples of how tokens are used: for each token, the first use of a minute and the first refusal of a
+// minute. Requests do not wait for it. If it cannot keep up, it drops samples and counts them.
 type Uses struct {
 	store  eventstore.Store
 	now    func() time.Time
@@ -183,8 +183,8 @@ func (u *Uses) keep(ctx context.Context, next use) {
 	u.counts[next.sample.eventType][usesRecorded].Add(1)
 }
 
-// record appends a sample, unless another process has done so. It expects the stream to end where it last saw it end, and reads
-// the stream only after a conflict, so mostly it reads nothing.
+// record appends a sample, unless another process has done so. It expects the stream to end where it last saw it end,
+// and reads the stream only after a conflict, so mostly it reads nothing.
 func (u *Uses) record(ctx context.Context, next use) error {
 	stream := event.TokenUseStream(next.tokenID, next.at)
 	eventType, encoded, err := event.Encode(next.data)
@@ -222,8 +222,8 @@ func (u *Uses) record(ctx context.Context, next use) error {
 	return nil
 }
 
-// look reads the events after a stream's last known end, and returns its present end. It forgets the ids of samples so much older
-// than before that no process appends them any more.
+// look reads the events after a stream's last known end, and returns its present end. It forgets the ids of samples so
+// much older than before that no process appends them any more.
 func (u *Uses) look(ctx context.Context, stream string, end streamEnd, before time.Time) (streamEnd, error) {
 	since := ulid.Timestamp(before.Add(-usesLate))
 	others := slices.Clone(end.others)

@@ -87,13 +87,17 @@ func TestUses_OncePerMinute(t *testing.T) {
 	late.flush()
 
 	require.ElementsMatch(t, []string{
-		`token.used 12:00:00 acme token:T   {}`, `token.refused 12:00:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
-		`token.used 12:01:00 acme token:T   {}`, `token.refused 12:01:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
-		`token.used 12:02:00 acme token:T   {}`, `token.refused 12:02:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
+		`token.used 12:00:00 acme token:T   {}`,
+		`token.refused 12:00:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
+		`token.used 12:01:00 acme token:T   {}`,
+		`token.refused 12:01:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
+		`token.used 12:02:00 acme token:T   {}`,
+		`token.refused 12:02:00 acme token:T 198.51.100.9 r-9 {"reason":"rotated","prefix":"leadlog_T"}`,
 	}, facts(t, start(t, on).store, "tokenuse-T-2026-03-01"))
 }
 
-// A process that checks whether its sample is recorded also reads the samples of other processes, and has more samples to record.
+// A process that checks whether its sample is recorded also reads the samples of other processes, and has more samples
+// to record.
 func TestUses_OtherProcess(t *testing.T) {
 	t.Parallel()
 	on := inMemory()
@@ -189,7 +193,9 @@ func TestConfirmToken_RefusalReason(t *testing.T) {
 	require.Nil(t, refused(forged), "a value that was never issued, of an existing token")
 	again, err := p.RotateToken(t.Context(), command.RotateToken{Caller: owner, TokenID: issued.ID})
 	require.NoError(t, err)
-	require.Equal(t, &command.RefusedUse{Account: "acme", TokenID: issued.ID, Prefix: issued.Value.Prefix(), Reason: "rotated"}, refused(issued.Value))
+	require.Equal(t, &command.RefusedUse{
+		Account: "acme", TokenID: issued.ID, Prefix: issued.Value.Prefix(), Reason: "rotated",
+	}, refused(issued.Value))
 	_, err = p.DeleteToken(t.Context(), command.DeleteToken{Caller: owner, TokenID: issued.ID})
 	require.NoError(t, err)
 	require.EqualValues(t, "rotated", refused(issued.Value).Reason)

@@ -48,7 +48,8 @@ func TestDisableWebhook_Once(t *testing.T) {
 	}) {
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"webhook.registered.v1 user:owner", "webhook.disabled.v1 system:delivery"}, processes[0].history(t, id))
+	require.Equal(t, []string{"webhook.registered.v1 user:owner", "webhook.disabled.v1 system:delivery"},
+		processes[0].history(t, id))
 
 	test := command.TestWebhookEndpoint{Caller: owner, WebhookID: id}
 	_, err := processes[1].TestWebhookEndpoint(t.Context(), test)
@@ -71,7 +72,9 @@ func TestReplay_TwoProcessesAtOnce(t *testing.T) {
 	for generation := 1; generation <= 3; generation++ {
 		accepted := 0
 		for _, err := range concurrently(8, func(i int) error {
-			_, err := processes[i%2].ReplayWebhookEndpoint(t.Context(), command.ReplayWebhookEndpoint{Caller: owner, WebhookID: id, Since: time.Now().Add(-time.Hour)})
+			_, err := processes[i%2].ReplayWebhookEndpoint(t.Context(), command.ReplayWebhookEndpoint{
+				Caller: owner, WebhookID: id, Since: time.Now().Add(-time.Hour),
+			})
 			return err
 		}) {
 			if err == nil {
@@ -102,7 +105,9 @@ func TestRotateSecret_ReplacesCurrent(t *testing.T) {
 	for _, recorded := range p.history(t, id) {
 		require.NotContains(t, recorded, rotated.Secret)
 	}
-	_, err = p.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: command.Caller{Account: "globex"}, WebhookID: id})
+	_, err = p.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{
+		Caller: command.Caller{Account: "globex"}, WebhookID: id,
+	})
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 	_, err = p.DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})
 	require.NoError(t, err)
@@ -116,7 +121,9 @@ type racingSecrets struct {
 	remove func()
 }
 
-func (d racingSecrets) Rotate(ctx context.Context, id, secret string, until time.Time, revision eventstore.Revision) (bool, error) {
+func (d racingSecrets) Rotate(
+	ctx context.Context, id, secret string, until time.Time, revision eventstore.Revision,
+) (bool, error) {
 	d.remove()
 	return d.secrets.Rotate(ctx, id, secret, until, revision)
 }
@@ -133,10 +140,14 @@ func TestRotateSecret_LostSecret(t *testing.T) {
 	require.Equal(t, rotated.Secret, kept)
 
 	remove := func() {
-		_, err := w.process().DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})
+		_, err := w.process().DeleteWebhookEndpoint(t.Context(), command.DeleteWebhookEndpoint{
+			Caller: owner, WebhookID: id,
+		})
 		require.NoError(t, err)
 	}
-	handlers := command.NewHandlers(command.Options{Store: w.log, Secrets: racingSecrets{w.secrets, remove}, Log: quiet()})
+	handlers := command.NewHandlers(command.Options{
+		Store: w.log, Secrets: racingSecrets{w.secrets, remove}, Log: quiet(),
+	})
 	_, err = handlers.RotateWebhookSecret(t.Context(), rotate)
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 	_, exists := w.secrets.kept.Load(id)
@@ -152,7 +163,8 @@ func TestWebhookSecrets_HaveRevisions(t *testing.T) {
 	setHeaders := func(enabled *bool) {
 		t.Helper()
 		_, err := p.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{
-			Caller: owner, WebhookID: id, Change: webhook.Change{Headers: map[string]string{"X-Shop": "7"}, Enabled: enabled},
+			Caller: owner, WebhookID: id,
+			Change: webhook.Change{Headers: map[string]string{"X-Shop": "7"}, Enabled: enabled},
 		})
 		require.NoError(t, err)
 	}
@@ -176,7 +188,8 @@ func TestUpdateWebhook_NoChange(t *testing.T) {
 	p := start(t, inMemory())
 	id := p.register(t)
 	updated, err := p.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{
-		Caller: owner, WebhookID: id, Change: webhook.Change{URL: new("https://hooks.example.com/in"), Enabled: new(true)},
+		Caller: owner, WebhookID: id,
+		Change: webhook.Change{URL: new("https://hooks.example.com/in"), Enabled: new(true)},
 	})
 	require.NoError(t, err)
 	head, err := p.store.Head(t.Context())
@@ -242,10 +255,15 @@ func TestRetryDelivery_LeadNeedsLeadsRead(t *testing.T) {
 		of     string
 		want   error
 	}{
-		"a lead, by a reader": {reader, "lead.created", nil}, "a lead": {writer, "lead.created", command.ErrLeadsHidden},
-		"an erasure": {writer, "lead.erased", command.ErrLeadsHidden}, "a token": {writer, "token.created", nil}, "a test": {writer, "webhook.test", nil},
+		"a lead, by a reader": {reader, "lead.created", nil},
+		"a lead":              {writer, "lead.created", command.ErrLeadsHidden},
+		"an erasure":          {writer, "lead.erased", command.ErrLeadsHidden},
+		"a token":             {writer, "token.created", nil},
+		"a test":              {writer, "webhook.test", nil},
 	} {
-		_, err := p.RetryDelivery(t.Context(), command.RetryDelivery{Caller: c.caller, WebhookID: id, DeliveryID: delivery, Type: c.of})
+		_, err := p.RetryDelivery(t.Context(), command.RetryDelivery{
+			Caller: c.caller, WebhookID: id, DeliveryID: delivery, Type: c.of,
+		})
 		require.ErrorIs(t, err, c.want, name)
 	}
 }
@@ -257,7 +275,9 @@ func TestUpdateWebhook_NewURLRemovesHeaders(t *testing.T) {
 	p := w.process()
 	id := p.register(t)
 	update := func(change webhook.Change) command.WebhookUpdated {
-		updated, err := p.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{Caller: owner, WebhookID: id, Change: change})
+		updated, err := p.UpdateWebhookEndpoint(t.Context(), command.UpdateWebhookEndpoint{
+			Caller: owner, WebhookID: id, Change: change,
+		})
 		require.NoError(t, err)
 		return updated
 	}
@@ -267,7 +287,8 @@ func TestUpdateWebhook_NewURLRemovesHeaders(t *testing.T) {
 	}
 	key := map[string]string{"Authorization": "key"}
 	require.Empty(t, update(webhook.Change{Headers: key}).Warnings)
-	require.Empty(t, update(webhook.Change{URL: new("https://hooks.example.com/in"), RateLimit: new(3.0)}).Warnings, "the same URL")
+	require.Empty(t, update(webhook.Change{URL: new("https://hooks.example.com/in"), RateLimit: new(3.0)}).Warnings,
+		"the same URL")
 	require.Equal(t, key, stored())
 	moved := update(webhook.Change{URL: new("https://hooks.example.com/other")})
 	require.Equal(t, "headers", moved.Warnings[0].Field)

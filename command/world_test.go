@@ -40,7 +40,9 @@ func (s killableStore) Append(ctx context.Context, writes ...eventstore.Write) (
 	return s.Store.Append(ctx, writes...)
 }
 
-func (s killableStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s killableStore) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	if err := s.before(); err != nil {
 		return func(yield func(eventstore.Recorded, error) bool) { yield(eventstore.Recorded{}, err) }
 	}
@@ -97,7 +99,9 @@ func (w *world) processOn(store eventstore.Store) process {
 func (w *world) capture(p process, body, key string) (c captureResult) {
 	admission, err := p.directory.Admit(w.t.Context(), owner)
 	require.NoError(w.t, err)
-	c.answer, c.err = p.CaptureLead(w.t.Context(), command.CaptureLead{Admission: admission, Body: members(body), IdempotencyKey: key})
+	c.answer, c.err = p.CaptureLead(w.t.Context(), command.CaptureLead{
+		Admission: admission, Body: members(body), IdempotencyKey: key,
+	})
 	return c
 }
 
@@ -117,7 +121,9 @@ func (w *world) events() []eventstore.Recorded {
 func (w *world) claims() map[string]claim.State {
 	claims := map[string]claim.State{}
 	for _, r := range w.events() {
-		if fact, err := r.Fact(); (eventstore.Filter{StreamPrefixes: []string{event.ClaimPrefix}}).Matches(r.Stream, r.Type) {
+		if fact, err := r.Fact(); (eventstore.Filter{
+			StreamPrefixes: []string{event.ClaimPrefix},
+		}).Matches(r.Stream, r.Type) {
 			require.NoError(w.t, err)
 			claims[r.Stream] = claim.Evolve(claims[r.Stream], fact)
 		}
@@ -155,7 +161,9 @@ func TestCommands_OneAppend(t *testing.T) {
 		events int
 		do     func() error
 	}{
-		{"a capture of a new person", 4, func() error { return w.capture(p, `{"phone":"+919876500077","email":"seven@example.com"}`, "key").err }},
+		{"a capture of a new person", 4, func() error {
+			return w.capture(p, `{"phone":"+919876500077","email":"seven@example.com"}`, "key").err
+		}},
 		{"a merge", 2, func() error {
 			return w.capture(p, `{"phone":"+919876500077","metadata":{"source":"website"}}`, "another").err
 		}},
@@ -174,15 +182,21 @@ func TestCommands_OneAppend(t *testing.T) {
 			return err
 		}},
 		{"a deleted endpoint", 2, func() error {
-			_, err := p.DeleteWebhookEndpoint(ctx, command.DeleteWebhookEndpoint{Caller: owner, WebhookID: registered.ID})
+			_, err := p.DeleteWebhookEndpoint(ctx, command.DeleteWebhookEndpoint{
+				Caller: owner, WebhookID: registered.ID,
+			})
 			return err
 		}},
 		{"a join", 3, func() error {
-			_, err := p.JoinLeads(ctx, command.JoinLeads{Caller: owner, LeadID: one, Body: members(`{"from":"` + two + `"}`)})
+			_, err := p.JoinLeads(ctx, command.JoinLeads{
+				Caller: owner, LeadID: one, Body: members(`{"from":"` + two + `"}`),
+			})
 			return err
 		}},
 		{"a release", 2, func() error {
-			_, err := p.ReleaseContact(ctx, command.ReleaseContact{Caller: owner, LeadID: one, Body: members(`{"phone":"+919876500002"}`)})
+			_, err := p.ReleaseContact(ctx, command.ReleaseContact{
+				Caller: owner, LeadID: one, Body: members(`{"phone":"+919876500002"}`),
+			})
 			return err
 		}},
 		{"an erasure", 3, func() error {
@@ -204,8 +218,8 @@ func TestCommands_OneAppend(t *testing.T) {
 	}
 }
 
-// Reports as of a time select touches by their ids. So an event's id begins with its time, whatever the clock does while a command runs, and a
-// touch without a date of its own has the time of its event.
+// Reports as of a time select touches by their ids. So an event's id begins with its time, whatever the clock does
+// while a command runs, and a touch without a date of its own has the time of its event.
 func TestCommands_OneTimeForEachEvent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -241,7 +255,8 @@ func TestCommands_OneTimeForEachEvent(t *testing.T) {
 // The join and the erasure of the largest possible lead each fit into one append of at most 1 MiB after sealing.
 func TestLargestLead_FitsOneAppend(t *testing.T) {
 	t.Parallel()
-	for _, contacts := range []int{400, lead.MaxContacts} { // phones and emails; a lead with the maximum is erased without a join
+	// phones and emails; a lead with the maximum is erased without a join
+	for _, contacts := range []int{400, lead.MaxContacts} {
 		t.Run(fmt.Sprint(contacts), func(t *testing.T) {
 			t.Parallel()
 			fitsOneAppend(t, contacts)
@@ -273,9 +288,16 @@ func fitsOneAppend(t *testing.T, contacts int) {
 	address := func(i int) string {
 		return fmt.Sprintf("a.person.with.a.long.name.%04d@a-long-name-of-a-company.example.com", i)
 	}
-	add(event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Phone: number(0), Email: address(0), Name: "A", Status: "new", CustomFields: fields}, Source: "website"})
+	add(event.LeadStream(id), event.LeadCreated{
+		LeadFields: event.LeadFields{
+			Phone: number(0), Email: address(0), Name: "A", Status: "new", CustomFields: fields,
+		}, Source: "website",
+	})
 	for i := 1; i < contacts; i++ {
-		add(event.LeadStream(id), event.LeadMerged{LeadFields: event.LeadFields{Phone: number(i), Email: address(i)}, Source: "website", VisitorID: fmt.Sprint("visitor-", i)})
+		add(event.LeadStream(id), event.LeadMerged{
+			LeadFields: event.LeadFields{Phone: number(i), Email: address(i)}, Source: "website",
+			VisitorID: fmt.Sprint("visitor-", i),
+		})
 	}
 	for i := range contacts {
 		add(names.Stream("acme", claim.Phone, number(i)), event.ClaimTaken{Kind: "phone", Holder: id})
@@ -304,7 +326,9 @@ func fitsOneAppend(t *testing.T, contacts int) {
 			return id
 		}
 		erased = w.results[0].answer.Lead.ID
-		_, err := p.JoinLeads(t.Context(), command.JoinLeads{Caller: owner, LeadID: erased, Body: members(`{"from":"` + id + `"}`)})
+		_, err := p.JoinLeads(t.Context(), command.JoinLeads{
+			Caller: owner, LeadID: erased, Body: members(`{"from":"` + id + `"}`),
+		})
 		require.NoError(t, err)
 		fits()
 		return erased

@@ -91,8 +91,8 @@ func TestCompose_ServiceIsNoSuperuser(t *testing.T) {
 	require.Equal(t, services["roles"].Command, services["grants"].Command)
 }
 
-// compose.yaml has the runbook's settings, with which the costs of a long log were measured. shared_buffers depends on the
-// machine.
+// compose.yaml has the runbook's settings, with which the costs of a long log were measured. shared_buffers depends on
+// the machine.
 func TestCompose_PostgresSettings(t *testing.T) {
 	t.Parallel()
 	runbook := text(t, "docs/runbook.md")
@@ -131,9 +131,14 @@ func TestCompose_PostgresHealthcheck(t *testing.T) {
 func TestCompose_RequiresPasswords(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
-	for name, variable := range map[string]string{"grafana": "GF_SECURITY_ADMIN_PASSWORD", "certificates": "KURRENTDB_PASSWORD"} {
+	for name, variable := range map[string]string{
+		"grafana": "GF_SECURITY_ADMIN_PASSWORD", "certificates": "KURRENTDB_PASSWORD",
+	} {
 		require.Contains(t, c.Services[name].Environment, variable)
-		run := strings.Split(strings.ReplaceAll(strings.Join(append(c.Services[name].Entrypoint, c.Services[name].Command...), "\x00"), "$$", "$"), "\x00")
+		run := strings.Split(
+			strings.ReplaceAll(strings.Join(append(c.Services[name].Entrypoint, c.Services[name].Command...), "\x00"),
+				"$$", "$"), "\x00",
+		)
 		for password, refused := range map[string]bool{"": true, "a password": false} {
 			start := exec.CommandContext(t.Context(), run[0], run[1:]...)
 			start.Env = []string{"PATH=", variable + "=" + password} // so that the start fails after the check
@@ -161,7 +166,8 @@ func TestCompose_ClusterGossipSeeds(t *testing.T) {
 		require.Equal(t, "/certs/"+name+"/node.crt", environment["KURRENTDB_CERTIFICATE_FILE"])
 		require.Equal(t, "/certs/ca", environment["KURRENTDB_TRUSTED_ROOT_CERTIFICATES_PATH"])
 		for other, seed := range at {
-			require.Equal(t, other != name, strings.Contains(environment["KURRENTDB_GOSSIP_SEED"], seed+":2113"), "%s of %s", other, name)
+			require.Equal(t, other != name, strings.Contains(environment["KURRENTDB_GOSSIP_SEED"], seed+":2113"),
+				"%s of %s", other, name)
 		}
 	}
 }
@@ -174,8 +180,10 @@ func TestCompose_DockerAcceptsFile(t *testing.T) {
 		return
 	}
 	for _, profile := range []string{"node", "cluster", "watch"} {
-		config := exec.CommandContext(t.Context(), "docker", "compose", "-f", "compose.yaml", "--profile", profile, "config", "--quiet")
-		config.Env = append(os.Environ(), "POSTGRES_PASSWORD=p", "OWNER_PASSWORD=o", "WRITER_PASSWORD=w", "LEADLOG_JWT_SECRET=j", "LEADLOG_CLAIM_KEY=c", "LEADLOG_SEAL_KEY=s", "LEADLOG_TREE_KEY=t")
+		config := exec.CommandContext(t.Context(), "docker", "compose", "-f", "compose.yaml", "--profile",
+			profile, "config", "--quiet")
+		config.Env = append(os.Environ(), "POSTGRES_PASSWORD=p", "OWNER_PASSWORD=o", "WRITER_PASSWORD=w",
+			"LEADLOG_JWT_SECRET=j", "LEADLOG_CLAIM_KEY=c", "LEADLOG_SEAL_KEY=s", "LEADLOG_TREE_KEY=t")
 		output, err := config.CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}

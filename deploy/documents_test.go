@@ -19,7 +19,8 @@ func files(t *testing.T, suffix string) (found []string) {
 		if err != nil {
 			return err
 		}
-		if name := entry.Name(); entry.IsDir() && (name == ".git" || name == ".leadlog" || name == "bin" || name == "node_modules") {
+		if name := entry.Name(); entry.IsDir() &&
+			(name == ".git" || name == ".leadlog" || name == "bin" || name == "node_modules") {
 			return fs.SkipDir
 		}
 		if strings.HasSuffix(path, suffix) {
@@ -51,7 +52,8 @@ func TestDocuments_LinksResolve(t *testing.T) {
 	t.Parallel()
 	links := 0
 	for _, file := range files(t, ".md") {
-		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)|src="([^"]+)"`).FindAllStringSubmatch(text(t, file), -1) {
+		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)|src="([^"]+)"`).
+			FindAllStringSubmatch(text(t, file), -1) {
 			path, anchor, _ := strings.Cut(link[1]+link[2], "#")
 			if strings.HasPrefix(path, "https://") {
 				continue
@@ -73,7 +75,9 @@ func TestDocuments_LinksResolve(t *testing.T) {
 func TestDocuments_NamedFilesExist(t *testing.T) {
 	t.Parallel()
 	for _, file := range files(t, ".md") {
-		for _, name := range regexp.MustCompile(`\b(?:cmd|command|projection|eventstore|query|httpapi|deploy)/[a-zA-Z_/.-]*[a-z]`).FindAllString(text(t, file), -1) {
+		for _, name := range regexp.MustCompile(
+			`\b(?:cmd|command|projection|eventstore|query|httpapi|deploy)/[a-zA-Z_/.-]*[a-z]`,
+		).FindAllString(text(t, file), -1) {
 			_, err := os.Stat(filepath.Join("..", name))
 			require.NoError(t, err, "%s names %s", file, name)
 		}
@@ -92,7 +96,8 @@ func TestReadme_LinksEveryDocument(t *testing.T) {
 	}
 }
 
-// Each package is in the README's tour of the tree, by its own name or its parent's, and each directory of the tour exists.
+// Each package is in the README's tour of the tree, by its own name or its parent's, and each directory of the tour
+// exists.
 func TestReadme_TourCoversPackages(t *testing.T) {
 	t.Parallel()
 	_, tour, _ := strings.Cut(text(t, "../README.md"), "\n## A tour of the tree\n")

@@ -113,7 +113,8 @@ func render(t *testing.T, change func(values map[string]any)) (map[string]object
 	_, err := chartTemplates.ParseGlob("helm/templates/*")
 	require.NoError(t, err)
 	data := map[string]any{
-		"Values": values, "Release": map[string]any{"Name": "crm"}, "Chart": map[string]any{"AppVersion": chart["appVersion"]},
+		"Values": values, "Release": map[string]any{"Name": "crm"},
+		"Chart": map[string]any{"AppVersion": chart["appVersion"]},
 	}
 	objects := map[string]object{}
 	for _, file := range []string{"deployment.yaml", "migrate.yaml", "service.yaml", "monitoring.yaml"} {
@@ -154,10 +155,13 @@ func TestChart_RollingUpdate(t *testing.T) {
 	require.Equal(t, []string{"serve"}, deployment.Template.Spec.Containers[0].Args)
 	startup := deployment.Template.Spec.Containers[0].StartupProbe
 	require.Equal(t, "/readyz", startup.HTTPGet.Path, "an upgrade waits for the views")
-	require.Greater(t, deployment.Deadline, startup.PeriodSeconds*startup.FailureThreshold, "a long startup is not a failed rollout")
-	require.Equal(t, "/healthz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path, "a stopped view must not stop captures")
+	require.Greater(t, deployment.Deadline, startup.PeriodSeconds*startup.FailureThreshold,
+		"a long startup is not a failed rollout")
+	require.Equal(t, "/healthz", deployment.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path,
+		"a stopped view must not stop captures")
 	require.Equal(t, 60, deployment.Template.Spec.TerminationGracePeriodSeconds)
-	require.Contains(t, deployment.Template.Spec.Containers[0].Env, struct{ Name, Value string }{"LEADLOG_DRAIN", "10s"})
+	require.Contains(t, deployment.Template.Spec.Containers[0].Env,
+		struct{ Name, Value string }{"LEADLOG_DRAIN", "10s"})
 	require.Equal(t, 1, objects["PodDisruptionBudget"].Spec.MinAvailable)
 	labels := map[string]any{"matchLabels": map[string]any{}}
 	for name, value := range deployment.Template.Metadata.Labels {
@@ -166,7 +170,8 @@ func TestChart_RollingUpdate(t *testing.T) {
 	require.Equal(t, labels, deployment.Selector)
 	require.Equal(t, labels, objects["PodDisruptionBudget"].Spec.Selector)
 	require.Equal(t, labels["matchLabels"], objects["Service"].Spec.Selector)
-	require.NotEqual(t, deployment.Template.Metadata.Labels, objects["Job"].Spec.Template.Metadata.Labels, "the migration gets no requests")
+	require.NotEqual(t, deployment.Template.Metadata.Labels, objects["Job"].Spec.Template.Metadata.Labels,
+		"the migration gets no requests")
 	require.Equal(t, []string{"migrate"}, objects["Job"].Spec.Template.Spec.Containers[0].Args)
 	require.Equal(t, "pre-install,pre-upgrade", objects["Job"].Metadata.Annotations["helm.sh/hook"])
 }
@@ -194,9 +199,10 @@ func TestChart_RequiresSecretAndHidesMetrics(t *testing.T) {
 	require.Contains(t, document.Paths, "/in/{intakeId}")
 	for route := range document.Paths {
 		inside := slices.Contains([]string{"/metrics", "/healthz", "/readyz"}, route)
-		require.Equal(t, !inside, slices.ContainsFunc(objects["Ingress"].Spec.Rules[0].HTTP.Paths, func(p struct{ Path string }) bool {
-			return strings.HasPrefix("/crm"+route+"/", p.Path+"/")
-		}), route)
+		require.Equal(t, !inside,
+			slices.ContainsFunc(objects["Ingress"].Spec.Rules[0].HTTP.Paths, func(p struct{ Path string }) bool {
+				return strings.HasPrefix("/crm"+route+"/", p.Path+"/")
+			}), route)
 	}
 }
 
@@ -237,8 +243,11 @@ func TestChart_HelmAcceptsChart(t *testing.T) {
 		t.Log("helm is not installed: only the test rendered the chart")
 		return
 	}
-	for _, args := range [][]string{{"lint", "--strict"}, {"template", "crm", "--kube-version", "1.27.0"}} { // the oldest supported version
-		command := exec.CommandContext(t.Context(), "helm", append(args, "helm", "--set", "secret=s,ingress.enabled=true,ingress.host=h,settings.LEADLOG_TRUSTED_PROXIES=10.0.0.0/8,monitoring.enabled=true")...)
+	// the oldest supported version
+	for _, args := range [][]string{{"lint", "--strict"}, {"template", "crm", "--kube-version", "1.27.0"}} {
+		command := exec.CommandContext(t.Context(), "helm",
+			append(args, "helm", "--set",
+				"secret=s,ingress.enabled=true,ingress.host=h,settings.LEADLOG_TRUSTED_PROXIES=10.0.0.0/8,monitoring.enabled=true")...)
 		output, err := command.CombinedOutput()
 		require.NoError(t, err, "%s", output)
 	}

@@ -92,7 +92,8 @@ type dashboard struct {
 func TestDashboard_PanelsAreValid(t *testing.T) {
 	t.Parallel()
 	var d dashboard
-	require.NoError(t, json.Unmarshal([]byte(text(t, "grafana/dashboards/leadlog.json")), &d, json.MatchCaseInsensitiveNames(true)))
+	require.NoError(t,
+		json.Unmarshal([]byte(text(t, "grafana/dashboards/leadlog.json")), &d, json.MatchCaseInsensitiveNames(true)))
 	variables := strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*")
 	seen := map[int]bool{}
 	var rules strings.Builder
@@ -106,7 +107,8 @@ func TestDashboard_PanelsAreValid(t *testing.T) {
 		require.NotEmpty(t, panel.Description, panel.Title)
 		require.NotEmpty(t, panel.Targets, panel.Title)
 		for i, target := range panel.Targets {
-			fmt.Fprintf(&rules, "      - record: panel_%d_%d\n        expr: %q\n", panel.ID, i, variables.Replace(target.Expr))
+			fmt.Fprintf(&rules, "      - record: panel_%d_%d\n        expr: %q\n", panel.ID, i,
+				variables.Replace(target.Expr))
 		}
 	}
 	require.NotRegexp(t, regexp.MustCompile(`\$`), rules.String(), "unknown dashboard variable")

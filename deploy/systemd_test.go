@@ -47,6 +47,7 @@ func TestUnit_SystemdAcceptsUnit(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	require.NotContains(t, string(output), "leadlog.service:", "systemd rejects a line")
-	output, err = exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true", "--threshold=20", unit).CombinedOutput()
+	output, err = exec.CommandContext(t.Context(), "systemd-analyze", "security", "--offline=true",
+		"--threshold=20", unit).CombinedOutput()
 	require.NoError(t, err, "more exposed than 2.0 of 10:\n%s", output)
 }

@@ -16,8 +16,9 @@ type Background struct {
 	failure string // of the last turn
 }
 
-// Run calls turn until the context is done: at once after a turn that has more to do, otherwise at intervals. While turns fail with the same
-// error, it is logged once. The first success after failures is logged too. A turn that does not end while it works calls Succeeded.
+// Run calls turn until the context is done: at once after a turn that has more to do, otherwise at intervals. While
+// turns fail with the same error, it is logged once. The first success after failures is logged too. A turn that does
+// not end while it works calls Succeeded.
 func (b *Background) Run(ctx context.Context, turn func(context.Context) (more bool, err error)) {
 	for ctx.Err() == nil {
 		more, err := turn(ctx)

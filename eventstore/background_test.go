@@ -38,7 +38,9 @@ func TestBackground_PausesAndLogs(t *testing.T) {
 		var written bytes.Buffer
 		ctx, cancel := context.WithCancel(t.Context())
 		n, last := 0, time.Now()
-		b := eventstore.Background{Work: "sweep", Interval: time.Minute, Retry: time.Second, Log: slog.New(slog.NewTextHandler(&written, nil))}
+		b := eventstore.Background{
+			Work: "sweep", Interval: time.Minute, Retry: time.Second, Log: slog.New(slog.NewTextHandler(&written, nil)),
+		}
 		b.Run(ctx, func(context.Context) (bool, error) {
 			if n > 0 {
 				require.Equal(t, turns[n-1].pause, time.Since(last), "after turn %d", n-1)

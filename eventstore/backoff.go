@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Backoff paces the attempts at something that fails for a while, or that is awaited. The pause doubles from Shortest to Longest. Up to half of
-// it is left out at random, so that processes do not attempt in step.
+// Backoff paces the attempts at something that fails for a while, or that is awaited. The pause doubles from Shortest
+// to Longest. Up to half of it is left out at random, so that processes do not attempt in step.
 type Backoff struct {
 	Shortest, Longest time.Duration
 	current           time.Duration // 0: no failure since the last success

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Batcher serves requests of many callers with few queries. While Concurrency queries are running, requests wait, and the next query takes
-// all of them. While fewer are running, a request starts a query at once.
+// Batcher serves requests of many callers with few queries. While Concurrency queries are running, requests wait, and
+// the next query takes all of them. While fewer are running, a request starts a query at once.
 //
 // A query starts after its requests were made, so a result is never older than its request.
 type Batcher[R, V any] struct {
@@ -44,8 +44,8 @@ type batch struct {
 	cancel  context.CancelFunc
 }
 
-// Do returns the result of one request. When a query of several requests fails, each request is retried in a query of its own, so that one
-// bad request fails alone. The error is Query's, or that of the context.
+// Do returns the result of one request. When a query of several requests fails, each request is retried in a query of
+// its own, so that one bad request fails alone. The error is Query's, or that of the context.
 func (b *Batcher[R, V]) Do(ctx context.Context, request R) (V, error) {
 	r := &batched[R, V]{request: request, result: make(chan result[V], 1)}
 	b.mu.Lock()

@@ -6,19 +6,20 @@ import (
 )
 
 var (
-	// ErrUnavailable means that the engine could not be reached or did not answer in time. It is unknown whether an append that fails with it
-	// was stored; the same append may be retried.
+	// ErrUnavailable means that the engine could not be reached or did not answer in time. It is unknown whether an
+	// append that fails with it was stored; the same append may be retried.
 	ErrUnavailable = errors.New("event store unavailable")
 
-	// ErrInvalid means that writes are not well formed: a stream named twice, an empty name, a time out of range. Nothing was written.
+	// ErrInvalid means that writes are not well formed: a stream named twice, an empty name, a time out of range.
+	// Nothing was written.
 	ErrInvalid = errors.New("invalid append")
 
-	// ErrUnknownPosition means that this log never returned the position. An engine that can read only from positions of events returns it for
-	// all others. Callers reject positions beyond the end of the log.
+	// ErrUnknownPosition means that this log never returned the position. An engine that can read only from positions
+	// of events returns it for all others. Callers reject positions beyond the end of the log.
 	ErrUnknownPosition = errors.New("not a position of this log")
 
-	// ErrDiverged means that the log has lost events that this process has seen, for example because a standby was promoted that had not
-	// received them. The process's caches are wrong; it must restart with a new Store.
+	// ErrDiverged means that the log has lost events that this process has seen, for example because a standby was
+	// promoted that had not received them. The process's caches are wrong; it must restart with a new Store.
 	ErrDiverged = errors.New("the log has lost events that were read from it")
 )
 

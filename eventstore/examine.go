@@ -24,8 +24,8 @@ type Examiner interface {
 	Examine(ctx context.Context, until Position) iter.Seq2[Examination, error]
 }
 
-// Examine yields all events of a log up to a position that has an event. A damaged event is no error. Events of a store that is no Examiner
-// are as they are stored.
+// Examine yields all events of a log up to a position that has an event. A damaged event is no error. Events of a store
+// that is no Examiner are as they are stored.
 func Examine(ctx context.Context, store Store, until Position) iter.Seq2[Examination, error] {
 	if examiner, ok := store.(Examiner); ok {
 		return examiner.Examine(ctx, until)

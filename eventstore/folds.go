@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Load folds a stream. It returns the state, which is the zero value for a stream without events, and the expected revision for an append
-// that depends on this state.
+// Load folds a stream. It returns the state, which is the zero value for a stream without events, and the expected
+// revision for an append that depends on this state.
 func Load[S any](ctx context.Context, store Store, stream string, evolve func(S, event.Fact) S) (S, Expected, error) {
 	var state S
 	end := NoStream
@@ -34,7 +34,8 @@ func Load[S any](ctx context.Context, store Store, stream string, evolve func(S,
 	return state, end, nil
 }
 
-// HasEvent reports whether a stream has an event at a revision. A log that lacks an event which it had before was replaced or restored.
+// HasEvent reports whether a stream has an event at a revision. A log that lacks an event which it had before was
+// replaced or restored.
 func HasEvent(ctx context.Context, store Store, stream string, revision Revision, id string) (bool, error) {
 	for recorded, err := range store.Read(ctx, stream, revision) {
 		return err == nil && recorded.ID.String() == id, err
@@ -42,8 +43,9 @@ func HasEvent(ctx context.Context, store Store, stream string, revision Revision
 	return false, ctx.Err()
 }
 
-// Folds is Load for kinds of streams that can be long, such as that of a lead that a monitor captures every minute. It caches the folds of
-// long streams and continues from there. Like every read, the result may be stale; the expected revision of an append detects that.
+// Folds is Load for kinds of streams that can be long, such as that of a lead that a monitor captures every minute. It
+// caches the folds of long streams and continues from there. Like every read, the result may be stale; the expected
+// revision of an append detects that.
 //
 // Its methods are safe for concurrent use.
 type Folds[S any] struct {
@@ -54,12 +56,13 @@ type Folds[S any] struct {
 	bytes int // size of known
 }
 
-// FoldRules define how a kind of stream is folded, and which folds are cached. A state must be unchanged by encoding it as JSON.
+// FoldRules define how a kind of stream is folded, and which folds are cached. A state must be unchanged by encoding it
+// as JSON.
 type FoldRules[S any] struct {
 	// Evolve may change the state that it gets.
 	Evolve func(S, event.Fact) S
-	// Keep reports whether a state may be cached. If a state has personal data, its events must become unreadable when the person is erased:
-	// this is how a stale cached state is detected.
+	// Keep reports whether a state may be cached. If a state has personal data, its events must become unreadable when
+	// the person is erased: this is how a stale cached state is detected.
 	Keep func(S) bool
 	// Long is the number of events from which a stream is cached.
 	Long int
@@ -67,12 +70,12 @@ type FoldRules[S any] struct {
 	Memory int
 }
 
-// cacheKey is the section of a stream in which a cached fold ends. Each section has its own entry, so that callers that fold to an early
-// revision do not evict the state of callers that fold to a late one.
+// cacheKey is the section of a stream in which a cached fold ends. Each section has its own entry, so that callers that
+// fold to an early revision do not evict the state of callers that fold to a late one.
 type cacheKey struct {
 	stream string
-	// section numbers sections of sectionEvents for LoadTo; the stream's end is in the highest one. For LoadAt it counts down from -1, in
-	// sections of timeSectionEvents.
+	// section numbers sections of sectionEvents for LoadTo; the stream's end is in the highest one. For LoadAt it
+	// counts down from -1, in sections of timeSectionEvents.
 	section Revision
 }
 
@@ -85,8 +88,8 @@ const (
 // endOf is the key of a fold to the stream's end.
 func endOf(stream string) cacheKey { return cacheKey{stream, math.MaxInt64 / sectionEvents} }
 
-// timeSection is the key of a fold up to a time, by the revision that it has reached. Its last revision is not known in advance, so the
-// state is cached at the end of each section.
+// timeSection is the key of a fold up to a time, by the revision that it has reached. Its last revision is not known in
+// advance, so the state is cached at the end of each section.
 func timeSection(stream string, revision Revision) cacheKey {
 	return cacheKey{stream, -1 - revision/timeSectionEvents}
 }
@@ -115,7 +118,9 @@ func (f *Folds[S]) Load(ctx context.Context, store Store, stream string) (S, Exp
 }
 
 // LoadTo folds a stream up to a revision. It also returns the last folded event, or the zero Recorded.
-func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until Revision) (state S, last Recorded, err error) {
+func (f *Folds[S]) LoadTo(
+	ctx context.Context, store Store, stream string, until Revision,
+) (state S, last Recorded, err error) {
 	g := f.cachedTo(stream, until)
 	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {
 		if err = unread; err != nil || recorded.Revision > until {
@@ -132,9 +137,11 @@ func (f *Folds[S]) LoadTo(ctx context.Context, store Store, stream string, until
 	return g.state, g.last, err
 }
 
-// LoadAt folds a stream up to a time, inclusive: the events before the first later one. It also returns the last event of the whole stream,
-// or the zero Recorded.
-func (f *Folds[S]) LoadAt(ctx context.Context, store Store, stream string, at time.Time) (state S, end Recorded, err error) {
+// LoadAt folds a stream up to a time, inclusive: the events before the first later one. It also returns the last event
+// of the whole stream, or the zero Recorded.
+func (f *Folds[S]) LoadAt(
+	ctx context.Context, store Store, stream string, at time.Time,
+) (state S, end Recorded, err error) {
 	g := f.cachedAt(stream, at)
 	past := false
 	for recorded, unread := range store.Read(ctx, stream, g.known.revision) {

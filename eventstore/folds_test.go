@@ -217,7 +217,8 @@ func TestLoadAt_ResumesLongStream(t *testing.T) {
 	large.Memory = 1 << 20
 	folds, h := eventstore.NewFolds(large), timed(t, 1000)
 	require.Equal(t, 402+2, readsAt(t, folds, h, 200), "the events up to the time, the one after it and the last")
-	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3, "the event after the time and the last one are read to validate the cache")
+	require.LessOrEqual(t, readsAt(t, folds, h, 200), 3,
+		"the event after the time and the last one are read to validate the cache")
 	require.Equal(t, 1000-401, readsAt(t, folds, h, 600), "only the rest of the stream is read")
 	require.Equal(t, 1, readsAt(t, folds, h, 600))
 	for _, n := range []int{480, 300, 100, 2, 499, 350} {
@@ -279,8 +280,9 @@ func TestLoadAt_AgreesWithLoad(t *testing.T) {
 	})
 }
 
-// Processes whose clocks differ append to one stream. The state at a time is the fold up to the first event with a later time,
-// also on repeated loads. An event was once left out of the cached current state, because it was left out of an earlier one.
+// Processes whose clocks differ append to one stream. The state at a time is the fold up to the first event with a
+// later time, also on repeated loads. An event was once left out of the cached current state, because it was left out
+// of an earlier one.
 func TestLoadAt_NonMonotonicTimestamps(t *testing.T) {
 	t.Parallel()
 	folds, h := eventstore.NewFolds(count), rotated(t, make([]string, 200)...)

@@ -32,7 +32,9 @@ func (h history) Last(_ context.Context, stream string) (eventstore.Recorded, er
 	return h.events[len(h.events)-1], nil
 }
 
-func (h history) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (h history) Read(
+	_ context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if stream != h.stream {
 			return

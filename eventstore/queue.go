@@ -24,11 +24,13 @@ type Result struct {
 
 // AppendGroup is how an engine takes appends. It returns the result of each, in order.
 //
-// No append of a group, nor of another group in progress in this process, writes a stream that another one names. So the engine may compare
-// all expectations with the log before the group, and store the appends in any order. One that fails must not affect the others.
+// No append of a group, nor of another group in progress in this process, writes a stream that another one names. So
+// the engine may compare all expectations with the log before the group, and store the appends in any order. One that
+// fails must not affect the others.
 //
-// The context ends when no caller waits for a result. The engine then stops retrying, because an append that is stored much later would
-// delay others, but the outcome of each append must be known, or certain not to change, when it returns.
+// The context ends when no caller waits for a result. The engine then stops retrying, because an append that is stored
+// much later would delay others, but the outcome of each append must be known, or certain not to change, when it
+// returns.
 type AppendGroup func(ctx context.Context, group []Append) []Result
 
 // QueueOptions configure a Queue. All but Prepare are required.
@@ -43,9 +45,9 @@ type QueueOptions struct {
 	Timeout time.Duration // of an append
 }
 
-// Queue implements Append of a store over an engine that takes groups. Appends that name the same streams are in different groups, in the
-// order in which they came, except those that only check a stream. All others are collected: while the engine has as many groups as it
-// takes, appends wait, and the next group has all of them.
+// Queue implements Append of a store over an engine that takes groups. Appends that name the same streams are in
+// different groups, in the order in which they came, except those that only check a stream. All others are collected:
+// while the engine has as many groups as it takes, appends wait, and the next group has all of them.
 type Queue struct {
 	engine  AppendGroup
 	options QueueOptions
@@ -79,8 +81,8 @@ func NewQueue(engine AppendGroup, options QueueOptions) *Queue {
 	return &Queue{engine: engine, options: options, drained: make(chan struct{})}
 }
 
-// Append implements Store. If the context is done while the append waits for a group, nothing was written and the error is the context's
-// own. If it is done later, the error is ErrUnavailable too, because the append may still be written.
+// Append implements Store. If the context is done while the append waits for a group, nothing was written and the error
+// is the context's own. If it is done later, the error is ErrUnavailable too, because the append may still be written.
 func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 	size, err := validate(writes)
 	if err == nil {
@@ -94,7 +96,9 @@ func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 			size += len(c.Sealed)
 		}
 	}
-	a := &queued{Append: Append{Writes: writes, Bytes: size}, ticket: newTicket(len(writes)), result: make(chan Result, 1)}
+	a := &queued{
+		Append: Append{Writes: writes, Bytes: size}, ticket: newTicket(len(writes)), result: make(chan Result, 1),
+	}
 	if q.options.Prepare != nil {
 		if a.Prepared, err = q.options.Prepare(a.Append); err != nil {
 			return 0, err
@@ -137,7 +141,8 @@ func (q *Queue) Close() {
 	<-q.drained
 }
 
-// drain closes drained if the queue is closed and empty. A group is in progress while an append waits. The caller holds the mutex.
+// drain closes drained if the queue is closed and empty. A group is in progress while an append waits. The caller holds
+// the mutex.
 func (q *Queue) drain() {
 	if q.closed && q.groups == 0 {
 		close(q.drained)
@@ -196,7 +201,8 @@ func (q *Queue) work() {
 	}
 }
 
-// next makes a group of the oldest appends that are ready. It returns nil, and the goroutine must end, if there are none.
+// next makes a group of the oldest appends that are ready. It returns nil, and the goroutine must end, if there are
+// none.
 func (q *Queue) next(cancel context.CancelFunc) *group {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -238,7 +244,8 @@ func (q *Queue) done(g *group) {
 	q.ready = append(q.ready, later...)
 }
 
-// abandon is called when the caller of an append no longer waits. It reports whether the append will certainly not be written.
+// abandon is called when the caller of an append no longer waits. It reports whether the append will certainly not be
+// written.
 func (q *Queue) abandon(a *queued) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

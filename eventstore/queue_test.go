@@ -45,10 +45,13 @@ func (r *recorder) append(ctx context.Context, group []Append) []Result {
 }
 
 func testEvent(at time.Time) Event {
-	return Event{ID: ulid.MustNew(ulid.Timestamp(at), rand.NewChaCha8([32]byte{1})), Type: "a", At: at.UTC(), Data: []byte(`{}`)}
+	return Event{
+		ID: ulid.MustNew(ulid.Timestamp(at), rand.NewChaCha8([32]byte{1})), Type: "a", At: at.UTC(), Data: []byte(`{}`),
+	}
 }
 
-// sendInOrder starts appends that reach the queue in order. The first stream of each names it: its index, which no other append has.
+// sendInOrder starts appends that reach the queue in order. The first stream of each names it: its index, which no
+// other append has.
 func sendInOrder(ctx context.Context, q *Queue, appends ...[]Write) (errs []<-chan error) {
 	for i, writes := range appends {
 		writes = append([]Write{Check(fmt.Sprint(i), Any)}, writes...)
@@ -74,16 +77,34 @@ func TestQueue_SeparatesConflicting(t *testing.T) {
 		appends [][2]string // written, checked; the engine is busy with the first when the others come
 		groups  []string
 	}{
-		"different streams":                      {[][2]string{{"x", ""}, {"a", ""}, {"b", ""}, {"c", ""}}, []string{"0", "1 2 3"}},
-		"a stream that is being written":         {[][2]string{{"a", ""}, {"ab", ""}, {"c", ""}}, []string{"0", "1 2"}},
-		"checks are shared":                      {[][2]string{{"x", ""}, {"a", "t"}, {"b", "t"}, {"", "t"}}, []string{"0", "1 2 3"}},
-		"one stream written twice":               {[][2]string{{"x", ""}, {"a", ""}, {"ab", ""}, {"c", ""}}, []string{"0", "1 3", "2"}},
-		"a check of a written stream":            {[][2]string{{"x", ""}, {"t", ""}, {"a", "t"}}, []string{"0", "1", "2"}},
-		"a write of a checked stream":            {[][2]string{{"x", ""}, {"a", "t"}, {"t", ""}}, []string{"0", "1", "2"}},
-		"checks before and after a write":        {[][2]string{{"x", ""}, {"a", "t"}, {"t", ""}, {"b", "t"}, {"c", "t"}}, []string{"0", "1", "2", "3 4"}},
-		"another stream of a waiting append":     {[][2]string{{"x", ""}, {"a", ""}, {"ab", ""}, {"b", ""}}, []string{"0", "1", "2", "3"}},
-		"the same check as a waiting append":     {[][2]string{{"x", ""}, {"a", ""}, {"a", "t"}, {"b", "t"}}, []string{"0", "1 3", "2"}},
-		"a write of what a waiting append check": {[][2]string{{"x", ""}, {"a", ""}, {"a", "t"}, {"t", ""}}, []string{"0", "1", "2", "3"}},
+		"different streams": {
+			[][2]string{{"x", ""}, {"a", ""}, {"b", ""}, {"c", ""}}, []string{"0", "1 2 3"},
+		},
+		"a stream that is being written": {[][2]string{{"a", ""}, {"ab", ""}, {"c", ""}}, []string{"0", "1 2"}},
+		"checks are shared": {
+			[][2]string{{"x", ""}, {"a", "t"}, {"b", "t"}, {"", "t"}}, []string{"0", "1 2 3"},
+		},
+		"one stream written twice": {
+			[][2]string{{"x", ""}, {"a", ""}, {"ab", ""}, {"c", ""}}, []string{"0", "1 3", "2"},
+		},
+		"a check of a written stream": {
+			[][2]string{{"x", ""}, {"t", ""}, {"a", "t"}}, []string{"0", "1", "2"},
+		},
+		"a write of a checked stream": {
+			[][2]string{{"x", ""}, {"a", "t"}, {"t", ""}}, []string{"0", "1", "2"},
+		},
+		"checks before and after a write": {
+			[][2]string{{"x", ""}, {"a", "t"}, {"t", ""}, {"b", "t"}, {"c", "t"}}, []string{"0", "1", "2", "3 4"},
+		},
+		"another stream of a waiting append": {
+			[][2]string{{"x", ""}, {"a", ""}, {"ab", ""}, {"b", ""}}, []string{"0", "1", "2", "3"},
+		},
+		"the same check as a waiting append": {
+			[][2]string{{"x", ""}, {"a", ""}, {"a", "t"}, {"b", "t"}}, []string{"0", "1 3", "2"},
+		},
+		"a write of what a waiting append check": {
+			[][2]string{{"x", ""}, {"a", ""}, {"a", "t"}, {"t", ""}}, []string{"0", "1", "2", "3"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,14 +140,23 @@ func TestQueue_Bounds(t *testing.T) {
 		groups  []string
 	}{
 		"appends": {func(o *QueueOptions) { o.Appends = 2 }, [][]Write{nil, nil, nil, nil}, []string{"0", "1 2", "3"}},
-		"bytes":   {func(o *QueueOptions) { o.Bytes = 1300 }, [][]Write{nil, onStreams("a", ""), large("b"), nil}, []string{"0", "1", "2 3"}},
+		"bytes": {
+			func(o *QueueOptions) { o.Bytes = 1300 }, [][]Write{nil, onStreams("a", ""), large("b"), nil},
+			[]string{"0", "1", "2 3"},
+		},
 		"an append over the limit is alone": {
-			func(o *QueueOptions) { o.Bytes = 500 }, [][]Write{nil, large("a"), onStreams("b", "")}, []string{"0", "1", "2"},
+			func(o *QueueOptions) { o.Bytes = 500 }, [][]Write{nil, large("a"), onStreams("b", "")},
+			[]string{"0", "1", "2"},
 		},
 		"waiting appends come before later ones": {
-			func(o *QueueOptions) { o.Appends = 1 }, [][]Write{onStreams("a", ""), onStreams("a", ""), nil, nil}, []string{"0", "1", "2", "3"},
+			func(o *QueueOptions) { o.Appends = 1 }, [][]Write{onStreams("a", ""), onStreams("a", ""), nil, nil},
+			[]string{"0", "1", "2", "3"},
 		},
-		"groups": {func(o *QueueOptions) { o.Groups, o.Appends = 2, 1 }, [][]Write{onStreams("a", ""), onStreams("a", ""), nil, nil}, []string{"0", "2", "1", "3"}},
+		"groups": {
+			func(o *QueueOptions) {
+				o.Groups, o.Appends = 2, 1
+			}, [][]Write{onStreams("a", ""), onStreams("a", ""), nil, nil}, []string{"0", "2", "1", "3"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -262,8 +292,8 @@ func TestQueue_Close(t *testing.T) {
 	})
 }
 
-// simpleEngine is an engine in memory that relies on what AppendGroup promises: it compares all expectations with the log before the
-// group, and stores the appends in any order.
+// simpleEngine is an engine in memory that relies on what AppendGroup promises: it compares all expectations with the
+// log before the group, and stores the appends in any order.
 type simpleEngine struct {
 	mu      sync.Mutex
 	streams map[string]int // lengths
@@ -323,7 +353,8 @@ func drawStep(t *rapid.T) step {
 		pause:    time.Duration(rapid.IntRange(0, 3).Draw(t, "pause")) * time.Millisecond,
 		decision: rapid.Bool().Draw(t, "decision"),
 	}
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 1, 3, rapid.ID).Draw(t, "streams") {
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 1, 3,
+		rapid.ID).Draw(t, "streams") {
 		w := Write{Stream: name, Expect: Expected(rapid.IntRange(-2, 3).Draw(t, "expect"))}
 		for range rapid.IntRange(0, 2).Draw(t, "events") {
 			w.Events = append(w.Events, testEvent(time.UnixMilli(0)))
@@ -358,8 +389,9 @@ func (s *step) run(ctx context.Context, q *Queue, decisions *Transactor, engine 
 	})
 }
 
-// requireSerial requires that the results equal those of the steps one after the other, in an order that has each caller's steps in its own
-// order: the order of the log, with each refused append at the first place where it is refused in the same way.
+// requireSerial requires that the results equal those of the steps one after the other, in an order that has each
+// caller's steps in its own order: the order of the log, with each refused append at the first place where it is
+// refused in the same way.
 func requireSerial(t require.TestingT, engine *simpleEngine, callers [][]step) {
 	states := []map[string]int{{}}
 	for _, writes := range engine.log {
@@ -402,7 +434,9 @@ func TestQueue_SerialOrder(t *testing.T) {
 		options.Groups = rapid.IntRange(1, 3).Draw(draw, "groups")
 		options.Appends = rapid.IntRange(1, 4).Draw(draw, "appends")
 		onlyDecisions := rapid.Bool().Draw(draw, "only decisions")
-		engine := &simpleEngine{streams: map[string]int{}, shuffle: rand.New(rand.NewPCG(rapid.Uint64().Draw(draw, "seed"), 0))}
+		engine := &simpleEngine{
+			streams: map[string]int{}, shuffle: rand.New(rand.NewPCG(rapid.Uint64().Draw(draw, "seed"), 0)),
+		}
 		synctest.Test(t, func(t *testing.T) {
 			q, decisions := NewQueue(engine.append, options), &Transactor{}
 			var running sync.WaitGroup
@@ -439,7 +473,9 @@ func TestRequireSerial_Rejects(t *testing.T) {
 	ok := func(writes []Write, position Position) step {
 		return step{writes: writes, result: Result{Position: position}}
 	}
-	refused := step{writes: []Write{Check("a", 7)}, result: Result{Err: &ConflictError{Stream: "a", Expected: 7, Actual: NoStream}}}
+	refused := step{
+		writes: []Write{Check("a", 7)}, result: Result{Err: &ConflictError{Stream: "a", Expected: 7, Actual: NoStream}},
+	}
 	requireSerial(t, engine, [][]step{{refused, ok(a, 1)}, {ok(b, 2)}})
 	for name, callers := range map[string][][]step{
 		"against a caller's order": {{ok(b, 2), ok(a, 1)}},

@@ -21,8 +21,9 @@ type RangeReader interface {
 	ReadRange(ctx context.Context, r Range) ([]Recorded, Position, error)
 }
 
-// ReadRange returns the first events of a range and the position up to which it was read: Until, or a position that the log returned, after
-// which there may be more. A read takes a bounded time, so it may return fewer events than the limit before the end of the range.
+// ReadRange returns the first events of a range and the position up to which it was read: Until, or a position that the
+// log returned, after which there may be more. A read takes a bounded time, so it may return fewer events than the
+// limit before the end of the range.
 func ReadRange(ctx context.Context, store Store, r Range) (events []Recorded, reached Position, err error) {
 	if r.After >= r.Until {
 		return nil, r.Until, nil
@@ -47,7 +48,8 @@ func ReadRange(ctx context.Context, store Store, r Range) (events []Recorded, re
 	return events, reached, nil
 }
 
-// ReadTo yields the pages of a subscription up to a position that has an event, and ends there. Events after that position are left out.
+// ReadTo yields the pages of a subscription up to a position that has an event, and ends there. Events after that
+// position are left out.
 func ReadTo(ctx context.Context, store Store, after, until Position, filter Filter) iter.Seq2[Page, error] {
 	return func(yield func(Page, error) bool) {
 		if after >= until {

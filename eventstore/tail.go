@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Tail follows the log once for all followers of a process: it reads each page once, opens and decodes each event once, and passes it to
-// the followers whose filters select it.
+// Tail follows the log once for all followers of a process: it reads each page once, opens and decodes each event once,
+// and passes it to the followers whose filters select it.
 //
-// Followers at the end of the log share a reader that does not wait for the slower of them. One that is too slow for it reads again from where
-// it is. Followers that are behind, such as those of views that start empty, share a reader that waits for the slowest of them, unless it takes
-// nothing for a while. A reader holds only the pages that some of its followers have not taken, up to a bound.
+// Followers at the end of the log share a reader that does not wait for the slower of them. One that is too slow for it
+// reads again from where it is. Followers that are behind, such as those of views that start empty, share a reader that
+// waits for the slowest of them, unless it takes nothing for a while. A reader holds only the pages that some of its
+// followers have not taken, up to a bound.
 type Tail struct {
 	store   Store // its events are in stored form
 	open    func(ctx context.Context, events []Recorded) error
@@ -32,7 +33,8 @@ type Tail struct {
 type Sealing interface {
 	// Below is the other store.
 	Below() Store
-	// Open opens events in stored form, in place. After an error, it may have opened some of them, and may be called with them again.
+	// Open opens events in stored form, in place. After an error, it may have opened some of them, and may be called
+	// with them again.
 	Open(ctx context.Context, events []Recorded) error
 }
 
@@ -41,16 +43,20 @@ type bounds struct {
 	events   int
 	bytes    int           // of stored payload
 	interval time.Duration // least time between two reads at the end of the log
-	gather   time.Duration // time in which other followers may join at the position where a reader that is behind has started
+	// time in which other followers may join at the position where a reader that is behind has started
+	gather   time.Duration
 	patience time.Duration // how long a reader that is behind waits for a follower that takes nothing
 }
 
-// NewTail prepares a tail of a store, which may be a Sealing one. Only events that the filter selects are opened and decoded. The tail reads
-// while it has followers.
+// NewTail prepares a tail of a store, which may be a Sealing one. Only events that the filter selects are opened and
+// decoded. The tail reads while it has followers.
 func NewTail(store Store, decodes Filter) *Tail {
 	t := &Tail{
 		store: store, decodes: decodes, open: func(context.Context, []Recorded) error { return nil },
-		bounds: bounds{events: 5000, bytes: 3 << 20, interval: 4 * time.Millisecond, gather: time.Second, patience: 5 * time.Second},
+		bounds: bounds{
+			events: 5000, bytes: 3 << 20, interval: 4 * time.Millisecond, gather: time.Second,
+			patience: 5 * time.Second,
+		},
 	}
 	if sealing, ok := store.(Sealing); ok {
 		t.store, t.open = sealing.Below(), sealing.Open
@@ -61,8 +67,9 @@ func NewTail(store Store, decodes Filter) *Tail {
 // Start is where a follower starts.
 type Start struct {
 	After Position // a position that the log returned, or 0
-	// Since is when the follower's earlier events were read, or later. It gets no events that were read before. Otherwise, it could get an
-	// event as it was before an erasure after it got an earlier event of the same stream as it was after the erasure.
+	// Since is when the follower's earlier events were read, or later. It gets no events that were read before.
+	// Otherwise, it could get an event as it was before an erasure after it got an earlier event of the same stream as
+	// it was after the erasure.
 	Since  time.Time
 	Filter Filter
 	Stored bool // only the stored form is used: an event that cannot be opened or decoded is not an error
@@ -122,10 +129,12 @@ func (f *Follower) Close() {
 	f.join(nil)
 }
 
-// Next appends the next events, at most limit, and returns the position that they reach. It waits for events, for a position without
-// events, or for due, when the position is 0. The error of an event is returned after the events before it. After another error, which is
-// that of the store, the next call reads the log again.
-func (f *Follower) Next(ctx context.Context, to []Decoded, limit int, due <-chan time.Time) ([]Decoded, Position, error) {
+// Next appends the next events, at most limit, and returns the position that they reach. It waits for events, for a
+// position without events, or for due, when the position is 0. The error of an event is returned after the events
+// before it. After another error, which is that of the store, the next call reads the log again.
+func (f *Follower) Next(
+	ctx context.Context, to []Decoded, limit int, due <-chan time.Time,
+) ([]Decoded, Position, error) {
 	for {
 		events, reached, grown, err := f.take(to, limit)
 		if err != nil || reached > 0 {
@@ -156,7 +165,9 @@ func (f *Follower) Idle() bool {
 }
 
 // take takes what the reader has. If that is nothing, it returns a channel that is closed when there may be more.
-func (f *Follower) take(to []Decoded, limit int) (events []Decoded, reached Position, grown <-chan struct{}, err error) {
+func (f *Follower) take(
+	to []Decoded, limit int,
+) (events []Decoded, reached Position, grown <-chan struct{}, err error) {
 	f.tail.mu.Lock()
 	defer f.tail.mu.Unlock()
 	r := f.tail.serve(f)
@@ -186,7 +197,8 @@ func (f *Follower) take(to []Decoded, limit int) (events []Decoded, reached Posi
 	return events, 0, r.grown, err
 }
 
-// takeFrom appends the selected events of a page, at most limit in total, and returns the position that they reach: 0 if there are none.
+// takeFrom appends the selected events of a page, at most limit in total, and returns the position that they reach: 0
+// if there are none.
 func (f *Follower) takeFrom(p tailPage, to []Decoded, limit int) (_ []Decoded, reached Position, all bool, err error) {
 	for _, e := range p.events {
 		if e.Position <= f.After || !f.Filter.Matches(e.Stream, e.Type) {
@@ -203,7 +215,8 @@ func (f *Follower) takeFrom(p tailPage, to []Decoded, limit int) (_ []Decoded, r
 	return to, p.position, true, nil
 }
 
-// serve returns the reader of a follower: the oldest one that has what the follower needs, or a new one. The caller holds the mutex.
+// serve returns the reader of a follower: the oldest one that has what the follower needs, or a new one. The caller
+// holds the mutex.
 func (t *Tail) serve(f *Follower) *tailReader {
 	if r := f.reader; r != nil && r.err != nil && r.serves(f) { // its pages are taken before its error
 		return r
@@ -216,7 +229,8 @@ func (t *Tail) serve(f *Follower) *tailReader {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	r := &tailReader{
-		stop: stop, started: time.Now(), base: f.After, room: make(chan struct{}, 1), grown: make(chan struct{}), followers: map[*Follower]struct{}{},
+		stop: stop, started: time.Now(), base: f.After, room: make(chan struct{}, 1), grown: make(chan struct{}),
+		followers: map[*Follower]struct{}{},
 	}
 	t.readers = append(t.readers, r)
 	f.join(r)
@@ -224,7 +238,8 @@ func (t *Tail) serve(f *Follower) *tailReader {
 	return r
 }
 
-// join moves the follower to a reader, or from its reader to none. A reader without followers stops. The caller holds the mutex.
+// join moves the follower to a reader, or from its reader to none. A reader without followers stops. The caller holds
+// the mutex.
 func (f *Follower) join(r *tailReader) {
 	old := f.reader
 	if old == r {
@@ -248,7 +263,8 @@ func (t *Tail) remove(r *tailReader) {
 	t.readers = slices.DeleteFunc(t.readers, func(other *tailReader) bool { return other == r })
 }
 
-// serves reports whether a follower can continue with this reader. A follower does not wait for another reader to catch up with it.
+// serves reports whether a follower can continue with this reader. A follower does not wait for another reader to catch
+// up with it.
 func (r *tailReader) serves(f *Follower) bool {
 	if f.After < r.base || f.reader != r && f.After > r.end() && !r.live {
 		return false
@@ -277,7 +293,8 @@ func (r *tailReader) makeRoom() {
 	}
 }
 
-// drop drops the pages that all followers have taken. While followers of a reader that is behind may still join, it keeps them.
+// drop drops the pages that all followers have taken. While followers of a reader that is behind may still join, it
+// keeps them.
 func (r *tailReader) drop(b bounds) {
 	if !r.live && time.Since(r.started) < b.gather {
 		return
@@ -304,13 +321,14 @@ func (r *tailReader) full(b bounds, p tailPage) bool {
 	return len(r.pages) > 0 && (r.events+len(p.events) > b.events || r.bytes+p.bytes > b.bytes)
 }
 
-// held returns how long a full reader must wait before it drops a page that some follower has not taken. While no follower wants more, it
-// waits: nothing is gained by reading on.
+// held returns how long a full reader must wait before it drops a page that some follower has not taken. While no
+// follower wants more, it waits: nothing is gained by reading on.
 func (r *tailReader) held(b bounds) time.Duration {
 	wanted, until := false, r.started.Add(b.gather)
 	for f := range r.followers {
 		wanted = wanted || f.After >= r.end()
-		if patience := f.took.Add(b.patience); f.After >= r.base && f.After < r.pages[0].position && patience.After(until) {
+		if patience := f.took.Add(b.patience); f.After >= r.base && f.After < r.pages[0].position &&
+			patience.After(until) {
 			until = patience
 		}
 	}
@@ -358,7 +376,8 @@ type pulledPage struct {
 	live bool // it reached the end of the log
 }
 
-// pull reads the pages of the log. A reader has reached the end of the log when one page reaches the head that was read before it.
+// pull reads the pages of the log. A reader has reached the end of the log when one page reaches the head that was read
+// before it.
 func (t *Tail) pull(ctx context.Context, r *tailReader, to chan<- pulledPage) error {
 	head, err := t.store.Head(ctx)
 	if err != nil {
@@ -405,8 +424,9 @@ func (t *Tail) pull(ctx context.Context, r *tailReader, to chan<- pulledPage) er
 	return fmt.Errorf("%w: the subscription ended", ErrUnavailable)
 }
 
-// PauseAfter returns the pause after a batch, which grows with its number of events up to five times the interval. A read or a transaction
-// costs about the same for any number of events, so a few events are taken soon, and many are taken together, later.
+// PauseAfter returns the pause after a batch, which grows with its number of events up to five times the interval. A
+// read or a transaction costs about the same for any number of events, so a few events are taken soon, and many are
+// taken together, later.
 func PauseAfter(interval time.Duration, events int) time.Duration {
 	const eventsPerInterval = 20
 	return interval * time.Duration(min(1+events/eventsPerInterval, 5))
@@ -414,7 +434,9 @@ func PauseAfter(interval time.Duration, events int) time.Duration {
 
 // decode opens and decodes the selected events of a page.
 func (t *Tail) decode(ctx context.Context, page pulledPage) (tailPage, error) {
-	p := tailPage{events: make([]Decoded, len(page.Events)), position: page.Position, opened: time.Now(), live: page.live}
+	p := tailPage{
+		events: make([]Decoded, len(page.Events)), position: page.Position, opened: time.Now(), live: page.live,
+	}
 	selected := make([]int, 0, len(page.Events))
 	for i := range page.Events {
 		stored := &page.Events[i]

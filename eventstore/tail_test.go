@@ -45,7 +45,9 @@ func (m *tailLog) append(data string, streams ...string) {
 	m.change(func() {
 		for _, stream := range streams {
 			m.events = append(m.events, Recorded{
-				Event:  Event{ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte(data), At: time.Unix(0, 0)},
+				Event: Event{
+					ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte(data), At: time.Unix(0, 0),
+				},
 				Stream: stream, Position: Position(len(m.events) + 1),
 			})
 		}
@@ -149,8 +151,8 @@ type modelFollower struct {
 	got   []Position
 }
 
-// Whatever the order of appends, joins, leaves, reads and failures of the log, each follower gets every event that it selects once, in order,
-// up to the position that it was given, and in the end all of them.
+// Whatever the order of appends, joins, leaves, reads and failures of the log, each follower gets every event that it
+// selects once, in order, up to the position that it was given, and in the end all of them.
 func TestTail_FollowsLikeASubscription(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, followLikeASubscription)
@@ -161,7 +163,8 @@ func followLikeASubscription(t *rapid.T) {
 	tail := NewTail(log, streams("a-", "b-"))
 	tail.bounds.events = rapid.IntRange(1, 20).Draw(t, "bound")
 	tail.bounds.bytes = rapid.IntRange(20, 200).Draw(t, "bytes")
-	tail.bounds.interval, tail.bounds.gather, tail.bounds.patience = time.Microsecond, time.Millisecond, 2*time.Millisecond
+	tail.bounds.interval, tail.bounds.gather, tail.bounds.patience = time.Microsecond,
+		time.Millisecond, 2*time.Millisecond
 	var followers []*modelFollower
 	defer func() {
 		for _, f := range followers {
@@ -202,13 +205,22 @@ func followLikeASubscription(t *rapid.T) {
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"append": func(t *rapid.T) {
-			log.append(`{}`, rapid.SliceOfN(rapid.SampledFrom([]string{"a-1", "b-1", "c-1"}), 1, 12).Draw(t, "streams")...)
+			log.append(`{}`,
+				rapid.SliceOfN(rapid.SampledFrom([]string{"a-1", "b-1", "c-1"}), 1, 12).Draw(t, "streams")...)
 		},
 		"join": func(t *rapid.T) {
 			after := Position(rapid.IntRange(0, len(log.events)).Draw(t, "after"))
-			filter := rapid.SampledFrom([]Filter{streams("a-"), streams("b-"), streams("a-", "b-"), {}}).Draw(t, "filter")
-			start := Start{After: after, Filter: filter, Since: time.Now().Add(-rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Hour}).Draw(t, "age"))}
-			followers = append(followers, &modelFollower{Follower: tail.Follow(start), from: after, limit: rapid.IntRange(1, 9).Draw(t, "limit")})
+			filter := rapid.SampledFrom([]Filter{streams("a-"), streams("b-"), streams("a-", "b-"), {}}).
+				Draw(t, "filter")
+			start := Start{
+				After: after, Filter: filter,
+				Since: time.Now().Add(
+					-rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Hour}).Draw(t, "age"),
+				),
+			}
+			followers = append(followers, &modelFollower{
+				Follower: tail.Follow(start), from: after, limit: rapid.IntRange(1, 9).Draw(t, "limit"),
+			})
 		},
 		"leave": func(t *rapid.T) {
 			left := pick(t)
@@ -447,7 +459,8 @@ func TestTail_UndecodableEvent(t *testing.T) {
 	t.Parallel()
 	log := newTailLog(10)
 	tail := NewTail(log, streams("a-", "b-"))
-	selects, other := startFollowing(t, tail, Start{Filter: streams("a-")}), startFollowing(t, tail, Start{Filter: streams("b-")})
+	selects, other := startFollowing(t, tail, Start{Filter: streams("a-")}),
+		startFollowing(t, tail, Start{Filter: streams("b-")})
 	stored := startFollowing(t, tail, Start{Stored: true})
 	log.append(`{}`, "a-1")
 	log.append(`not JSON`, "a-1")
@@ -487,7 +500,9 @@ func TestTail_OpensEventsOnce(t *testing.T) {
 	log.append(`sealed{}`, "a-1", "a-1", "c-1")
 	tail := NewTail(log, streams("a-", "b-"))
 	stored := startFollowing(t, tail, Start{Stored: true})
-	for _, f := range []*Follower{startFollowing(t, tail, Start{Filter: streams("a-")}), startFollowing(t, tail, Start{Filter: streams("a-")})} {
+	for _, f := range []*Follower{
+		startFollowing(t, tail, Start{Filter: streams("a-")}), startFollowing(t, tail, Start{Filter: streams("a-")}),
+	} {
 		for _, e := range awaitEvents(t, f, 2) {
 			require.Equal(t, `{}`, string(e.Recorded.Data))
 			require.IsType(t, event.ClaimReleased{}, e.Data)
@@ -506,7 +521,8 @@ func TestTail_DamagedEvent(t *testing.T) {
 	log.append(`!`, "a-1")
 	log.append(`sealed{}`, "b-1")
 	tail := NewTail(log, streams("a-", "b-"))
-	selects, other := startFollowing(t, tail, Start{Filter: streams("a-")}), startFollowing(t, tail, Start{Filter: streams("b-")})
+	selects, other := startFollowing(t, tail, Start{Filter: streams("a-")}),
+		startFollowing(t, tail, Start{Filter: streams("b-")})
 	awaitEvents(t, selects, 1)
 	require.ErrorIs(t, nextError(t, selects), errSeal)
 	awaitEvents(t, other, 2)
@@ -535,8 +551,8 @@ func TestTail_HoldsWhatAFollowerHasNotTaken(t *testing.T) {
 	require.Equal(t, before, log.read())
 }
 
-// A projector restarted, read an event from the log and took the next one of the stream from memory, as it was before an erasure. It failed
-// again and again.
+// A projector restarted, read an event from the log and took the next one of the stream from memory, as it was before
+// an erasure. It failed again and again.
 func TestTail_RejoinReadsErasures(t *testing.T) {
 	t.Parallel()
 	log := newTailLog(10)
@@ -549,7 +565,8 @@ func TestTail_RejoinReadsErasures(t *testing.T) {
 	log.fill("a", 1)
 	require.False(t, awaitEvents(t, first, 1)[0].Erased)
 	log.erase(2)
-	require.False(t, awaitEvents(t, startFollowing(t, tail, Start{After: 1, Since: read}), 1)[0].Erased, "slow keeps the event in memory")
+	require.False(t, awaitEvents(t, startFollowing(t, tail, Start{After: 1, Since: read}), 1)[0].Erased,
+		"slow keeps the event in memory")
 	require.True(t, awaitEvents(t, startFollowing(t, tail, Start{After: 1, Since: time.Now()}), 1)[0].Erased)
 	require.False(t, awaitEvents(t, slow, 1)[0].Erased)
 }
@@ -577,7 +594,8 @@ func TestPauseAfter_GrowsUpToALimit(t *testing.T) {
 	t.Parallel()
 	const interval = 20 * time.Millisecond
 	for events, want := range map[int]time.Duration{
-		0: interval, 1: interval, 19: interval, 20: 2 * interval, 60: 4 * interval, 80: 5 * interval, 100_000: 5 * interval,
+		0: interval, 1: interval, 19: interval, 20: 2 * interval, 60: 4 * interval, 80: 5 * interval,
+		100_000: 5 * interval,
 	} {
 		require.Equal(t, want, PauseAfter(interval, events), "%d events", events)
 	}

@@ -1,7 +1,8 @@
 package eventstore
 
-// ticketQueue is the queue of every stream: tickets that name a stream get it in the order in which they joined. Tickets that only check a
-// stream share it. A ticket joins all its queues at once and waits only for earlier ones, so there are no deadlocks.
+// ticketQueue is the queue of every stream: tickets that name a stream get it in the order in which they joined.
+// Tickets that only check a stream share it. A ticket joins all its queues at once and waits only for earlier ones, so
+// there are no deadlocks.
 //
 // The zero value is ready to use. The caller of its methods holds a lock.
 type ticketQueue struct {

@@ -16,8 +16,8 @@ var ErrContended = errors.New("too many writers on the same streams")
 // conflictDeadline bounds how long a decision is retried after conflicts.
 const conflictDeadline = 5 * time.Second
 
-// Transactor is the queue of the decisions of a process. Decisions on the same streams wait for each other instead of racing, so that each
-// of many concurrent arrivals of one person decides on the state that the previous one wrote.
+// Transactor is the queue of the decisions of a process. Decisions on the same streams wait for each other instead of
+// racing, so that each of many concurrent arrivals of one person decides on the state that the previous one wrote.
 //
 // The zero value is ready to use.
 type Transactor struct {
@@ -42,8 +42,8 @@ type Decision struct {
 	ready  chan struct{} // closed when all earlier decisions have left; nil if there was none
 }
 
-// Join queues for streams. The caller must call Leave in the end. To join other streams before that, all callers must join the two kinds of
-// streams in the same order.
+// Join queues for streams. The caller must call Leave in the end. To join other streams before that, all callers must
+// join the two kinds of streams in the same order.
 func (t *Transactor) Join(streams ...string) *Decision {
 	d := &Decision{queue: t, ticket: newTicket(len(streams))}
 	t.mu.Lock()
@@ -93,10 +93,11 @@ func (d *Decision) Leave() {
 	d.queue.streams.leave(&d.ticket)
 }
 
-// Retry repeats an attempt after each *ConflictError until there is another result. The error is ErrContended after five seconds of
-// conflicts.
+// Retry repeats an attempt after each *ConflictError until there is another result. The error is ErrContended after
+// five seconds of conflicts.
 //
-// An attempt loads, folds, decides and appends. It must handle conflicts on any stream: other processes do not share the queue.
+// An attempt loads, folds, decides and appends. It must handle conflicts on any stream: other processes do not share
+// the queue.
 func Retry(ctx context.Context, attempt func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, conflictDeadline, ErrContended)
 	defer cancel()

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests use the fake clock of synctest, which advances only while all goroutines are blocked, so that times are exact.
+// These tests use the fake clock of synctest, which advances only while all goroutines are blocked, so that times are
+// exact.
 
 var errConflict = &ConflictError{Stream: "lead-1", Expected: NoStream, Actual: At(0)}
 
@@ -157,7 +158,8 @@ func TestTransactor_CancelledInQueue(t *testing.T) {
 
 		cancel()
 		require.ErrorIs(t, <-second, context.Canceled)
-		require.NoError(t, transactor.Do(t.Context(), []string{"lead-0"}, always(nil)), "the cancelled caller released lead-0")
+		require.NoError(t, transactor.Do(t.Context(), []string{"lead-0"}, always(nil)),
+			"the cancelled caller released lead-0")
 		close(release)
 		require.NoError(t, <-first)
 		require.NoError(t, <-third)

@@ -12,11 +12,11 @@ import (
 const (
 	// MaxStreamName is the longest name of a stream in bytes.
 	MaxStreamName = 256
-	// MaxEventData is the maximum size of one event's data in bytes. EventStoreDB rejects appends over 1 MiB, and a log must fit either
-	// engine.
+	// MaxEventData is the maximum size of one event's data in bytes. EventStoreDB rejects appends over 1 MiB, and a log
+	// must fit either engine.
 	MaxEventData = 1000 << 10
-	// MaxAppend is the maximum size of an append in bytes: the data and metadata of all events, the names of their types and streams, and its
-	// checks.
+	// MaxAppend is the maximum size of an append in bytes: the data and metadata of all events, the names of their
+	// types and streams, and its checks.
 	MaxAppend = 1 << 20
 )
 
@@ -75,7 +75,10 @@ func eventSize(e Event) int {
 }
 
 func texts(m *event.Metadata) [11]string {
-	return [...]string{m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.IP, m.UserAgent, m.Line, m.Commitment}
+	return [...]string{
+		m.Account, m.Actor, m.Credential, m.RequestID, m.Causation, m.Correlation, m.TraceParent, m.IP, m.UserAgent,
+		m.Line, m.Commitment,
+	}
 }
 
 func validateName(name string) error {

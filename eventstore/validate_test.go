@@ -35,11 +35,16 @@ func unchanged(*eventstore.Event) {}
 func TestValidate_Accepts(t *testing.T) {
 	t.Parallel()
 	for name, writes := range map[string][]eventstore.Write{
-		"nothing":           nil,
-		"a check":           {eventstore.Check("lead-1", eventstore.At(3))},
-		"every expectation": {eventstore.Check("a", eventstore.NoStream), eventstore.Check("b", eventstore.Any), eventstore.Check("c", eventstore.At(0))},
-		"an event":          {on("lead-1", unchanged)},
-		"several streams":   {on("lead-1", unchanged), on("lead-2", unchanged), eventstore.Check("lead-3", eventstore.Any)},
+		"nothing": nil,
+		"a check": {eventstore.Check("lead-1", eventstore.At(3))},
+		"every expectation": {
+			eventstore.Check("a", eventstore.NoStream), eventstore.Check("b", eventstore.Any),
+			eventstore.Check("c", eventstore.At(0)),
+		},
+		"an event": {on("lead-1", unchanged)},
+		"several streams": {
+			on("lead-1", unchanged), on("lead-2", unchanged), eventstore.Check("lead-3", eventstore.Any),
+		},
 		"a name as long as allowed": {
 			on(strings.Repeat("n", eventstore.MaxStreamName), unchanged),
 		},
@@ -68,34 +73,71 @@ func TestValidate_Rejects(t *testing.T) {
 		writes  []eventstore.Write
 		message string
 	}{
-		"a stream written twice":    {[]eventstore.Write{on("lead-1", unchanged), on("lead-1", unchanged)}, "lead-1 is written twice"},
-		"a stream written, checked": {[]eventstore.Write{on("lead-1", unchanged), eventstore.Check("lead-1", eventstore.Any)}, "written twice"},
+		"a stream written twice": {
+			[]eventstore.Write{on("lead-1", unchanged), on("lead-1", unchanged)}, "lead-1 is written twice",
+		},
+		"a stream written, checked": {
+			[]eventstore.Write{on("lead-1", unchanged), eventstore.Check("lead-1", eventstore.Any)}, "written twice",
+		},
 		"a fault after good writes": {[]eventstore.Write{on("lead-1", unchanged), on("", unchanged)}, "without a name"},
 		"no name":                   {[]eventstore.Write{on("", unchanged)}, "without a name"},
 		"no name on a check":        {[]eventstore.Write{eventstore.Check("", eventstore.Any)}, "without a name"},
-		"a name too long":           {[]eventstore.Write{on(strings.Repeat("n", eventstore.MaxStreamName+1), unchanged)}, "257 bytes"},
-		"a name too long in bytes":  {[]eventstore.Write{on(strings.Repeat("é", eventstore.MaxStreamName/2)+"n", unchanged)}, "257 bytes"},
-		"a name that is not UTF-8":  {[]eventstore.Write{on("lead-\xff", unchanged)}, "not text"},
-		"a name with a zero byte":   {[]eventstore.Write{on("lead-\x00", unchanged)}, "not text"},
-		"an unknown expectation":    {[]eventstore.Write{eventstore.Check("lead-1", eventstore.Any-1)}, "expects -3"},
-		"no type":                   {withSecondEvent(func(e *eventstore.Event) { e.Type = "" }), "type is not a name on stream lead-1"},
-		"a type too long": {
-			withSecondEvent(func(e *eventstore.Event) { e.Type = strings.Repeat("t", eventstore.MaxStreamName+1) }), "type is not a name",
+		"a name too long": {
+			[]eventstore.Write{on(strings.Repeat("n", eventstore.MaxStreamName+1), unchanged)}, "257 bytes",
 		},
-		"a type that is not UTF-8":       {withSecondEvent(func(e *eventstore.Event) { e.Type = "a\xff" }), "type is not a name"},
-		"a type with a zero byte":        {withSecondEvent(func(e *eventstore.Event) { e.Type = "a\x00" }), "type is not a name"},
-		"an actor with a zero byte":      {withSecondEvent(func(e *eventstore.Event) { e.Metadata.Actor = "user:a\x00" }), "metadata has NUL"},
-		"a line with a zero byte":        {withSecondEvent(func(e *eventstore.Event) { e.Metadata.Line = "\x00" }), "metadata has NUL"},
-		"no id":                          {withSecondEvent(func(e *eventstore.Event) { e.ID = ulid.ULID{} }), "without an id on stream lead-1"},
-		"no time":                        {withSecondEvent(func(e *eventstore.Event) { e.At = time.Time{} }), "without a time"},
-		"a time before 1970":             {withSecondEvent(func(e *eventstore.Event) { e.At = time.UnixMilli(-1).UTC() }), "without a time"},
-		"a time after 9999":              {withSecondEvent(func(e *eventstore.Event) { e.At = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }), "without a time"},
-		"a time finer than milliseconds": {withSecondEvent(func(e *eventstore.Event) { e.At = e.At.Add(time.Microsecond) }), "not UTC in whole milliseconds"},
-		"a time of another zone":         {withSecondEvent(func(e *eventstore.Event) { e.At = e.At.In(time.FixedZone("IST", 19800)) }), "not UTC in whole milliseconds"},
-		"no data":                        {withSecondEvent(func(e *eventstore.Event) { e.Data = nil }), "without data"},
-		"empty data":                     {withSecondEvent(func(e *eventstore.Event) { e.Data = []byte{} }), "without data"},
+		"a name too long in bytes": {
+			[]eventstore.Write{on(strings.Repeat("é", eventstore.MaxStreamName/2)+"n", unchanged)}, "257 bytes",
+		},
+		"a name that is not UTF-8": {[]eventstore.Write{on("lead-\xff", unchanged)}, "not text"},
+		"a name with a zero byte":  {[]eventstore.Write{on("lead-\x00", unchanged)}, "not text"},
+		"an unknown expectation":   {[]eventstore.Write{eventstore.Check("lead-1", eventstore.Any-1)}, "expects -3"},
+		"no type": {
+			withSecondEvent(func(e *eventstore.Event) { e.Type = "" }), "type is not a name on stream lead-1",
+		},
+		"a type too long": {
+			withSecondEvent(func(e *eventstore.Event) { e.Type = strings.Repeat("t", eventstore.MaxStreamName+1) }),
+			"type is not a name",
+		},
+		"a type that is not UTF-8": {
+			withSecondEvent(func(e *eventstore.Event) { e.Type = "a\xff" }), "type is not a name",
+		},
+		"a type with a zero byte": {
+			withSecondEvent(func(e *eventstore.Event) { e.Type = "a\x00" }), "type is not a name",
+		},
+		"an actor with a zero byte": {
+			withSecondEvent(func(e *eventstore.Event) { e.Metadata.Actor = "user:a\x00" }), "metadata has NUL",
+		},
+		"a line with a zero byte": {
+			withSecondEvent(func(e *eventstore.Event) { e.Metadata.Line = "\x00" }), "metadata has NUL",
+		},
+		"no id": {
+			withSecondEvent(func(e *eventstore.Event) { e.ID = ulid.ULID{} }), "without an id on stream lead-1",
+		},
+		"no time": {
+			withSecondEvent(func(e *eventstore.Event) { e.At = time.Time{} }), "without a time",
+		},
+		"a time before 1970": {
+			withSecondEvent(func(e *eventstore.Event) { e.At = time.UnixMilli(-1).UTC() }), "without a time",
+		},
+		"a time after 9999": {
+			withSecondEvent(func(e *eventstore.Event) { e.At = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }),
+			"without a time",
+		},
+		"a time finer than milliseconds": {
+			withSecondEvent(func(e *eventstore.Event) { e.At = e.At.Add(time.Microsecond) }),
+			"not UTC in whole milliseconds",
+		},
+		"a time of another zone": {
+			withSecondEvent(func(e *eventstore.Event) { e.At = e.At.In(time.FixedZone("IST", 19800)) }),
+			"not UTC in whole milliseconds",
+		},
+		"no data": {withSecondEvent(func(e *eventstore.Event) { e.Data = nil }), "without data"},
+		"empty data": {
+			withSecondEvent(func(e *eventstore.Event) { e.Data = []byte{} }), "without data",
+		},
 		"data too large": {
-			withSecondEvent(func(e *eventstore.Event) { e.Data = make([]byte, eventstore.MaxEventData+1) }), "1024001 bytes, at most 1024000",
+			withSecondEvent(func(e *eventstore.Event) { e.Data = make([]byte, eventstore.MaxEventData+1) }),
+			"1024001 bytes, at most 1024000",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

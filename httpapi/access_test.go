@@ -13,8 +13,10 @@ import (
 )
 
 // stored is the body of an earlier arrival. It contains each of secrets.
-const stored = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","status":"won","leadTemperature":"hot",` +
-	`"opportunityValue":4711,"customFields":{"diagnosis":"asthma","city":"Pune"},"metadata":{"source":"landing","utm_term":"inhaler"}}`
+const stored = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","status":"won",` +
+	`"leadTemperature":"hot",` +
+	`"opportunityValue":4711,"customFields":{"diagnosis":"asthma","city":"Pune"},"metadata":{"source":"landing",` +
+	`"utm_term":"inhaler"}}`
 
 var secrets = []string{"Asha", "asha@", "won", "hot", "4711", "diagnosis", "asthma", "Pune", "landing", "inhaler"}
 
@@ -26,7 +28,9 @@ func (s *service) everyCapture(credential, key string, header map[string]string,
 		for name, value := range header {
 			with[name] = value
 		}
-		r := s.send(call{method: http.MethodPost, path: path, credential: credential, body: body, header: with}).is(http.StatusOK)
+		r := s.send(call{
+			method: http.MethodPost, path: path, credential: credential, body: body, header: with,
+		}).is(http.StatusOK)
 		if strings.Contains(path, "batch") {
 			require.NoError(s.t, json.Unmarshal([]byte(r.raw), &r.body))
 			require.EqualValues(s.t, http.StatusOK, r.at("status"), r.raw)
@@ -45,7 +49,8 @@ func (s *service) everyCapture(credential, key string, header map[string]string,
 	return replies
 }
 
-// An API token could once read personal data: the answer to a dry run with a phone number had the name, email and custom fields.
+// An API token could once read personal data: the answer to a dry run with a phone number had the name, email and
+// custom fields.
 func TestCapture_HidesStoredFields(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://shop.example"} })
@@ -83,7 +88,8 @@ func TestCapture_HidesStoredFields(t *testing.T) {
 	}
 }
 
-// requireRequestFieldsOnly requires that an answer about a known person has only the field that the request set, a city.
+// requireRequestFieldsOnly requires that an answer about a known person has only the field that the request set, a
+// city.
 func requireRequestFieldsOnly(t *testing.T, created, r reply, name string) {
 	t.Helper()
 	require.Equal(t, true, r.at("merged"), name)
@@ -92,9 +98,10 @@ func requireRequestFieldsOnly(t *testing.T, created, r reply, name string) {
 	require.NotEmpty(t, of["updatedAt"])
 	delete(of, "updatedAt")
 	require.Equal(t, map[string]any{
-		"leadId": created.at("data", "leadId"), "contactUID": created.at("data", "contactUID"), "createdAt": created.at("data", "createdAt"),
-		"name": "", "phone": "+919876543210", "email": "", "status": "", "leadTemperature": "", "source": "website",
-		"opportunityValue": nil, "opportunityId": nil, "customFields": map[string]any{"city": "Goa"},
+		"leadId": created.at("data", "leadId"), "contactUID": created.at("data", "contactUID"),
+		"createdAt": created.at("data", "createdAt"), "name": "", "phone": "+919876543210", "email": "", "status": "",
+		"leadTemperature": "", "source": "website", "opportunityValue": nil, "opportunityId": nil,
+		"customFields": map[string]any{"city": "Goa"},
 	}, of, name)
 	requireNoSecret(t, r)
 }
@@ -107,21 +114,26 @@ func TestCapture_ShowsRequestFields(t *testing.T) {
 		return s.send(call{method: http.MethodPost, path: leads, credential: writer, body: body})
 	}
 	created := send(`{"phone":"9876543210","email":"asha@example.com"}`).is(http.StatusCreated)
-	for member, want := range map[string]any{"name": "asha", "status": "new", "leadTemperature": "warm", "source": "api"} {
+	for member, want := range map[string]any{
+		"name": "asha", "status": "new", "leadTemperature": "warm", "source": "api",
+	} {
 		require.Equal(t, want, created.at("data", member), "a new lead has only data of the request")
 	}
-	merged := send(`{"name":"Asha","phone":"9876543210","status":"WON","leadTemperature":"hot","opportunityValue":"₹1,200","a":{"b":[1]},` +
+	merged := send(`{"name":"Asha","phone":"9876543210","status":"WON","leadTemperature":"hot",` +
+		`"opportunityValue":"₹1,200","a":{"b":[1]},` +
 		`"metadata":{"source":"website"}}`).is(http.StatusOK)
 	for member, want := range map[string]any{
-		"name": "Asha", "phone": "+919876543210", "email": "", "status": "won", "leadTemperature": "hot", "opportunityValue": 1200.0,
-		"source": "website", "customFields": map[string]any{"a": map[string]any{"b": []any{1.0}}},
+		"name": "Asha", "phone": "+919876543210", "email": "", "status": "won", "leadTemperature": "hot",
+		"opportunityValue": 1200.0, "source": "website",
+		"customFields": map[string]any{"a": map[string]any{"b": []any{1.0}}},
 	} {
 		require.Equal(t, want, merged.at("data", member), member)
 	}
 	require.NotEmpty(t, merged.at("data", "opportunityId"))
 
 	send(`{"phone":"9876543211","email":"zoe@example.com"}`).is(http.StatusCreated)
-	otherEmail := send(`{"phone":"9876543210","email":"zoe@example.com","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+	otherEmail := send(`{"phone":"9876543210","email":"zoe@example.com","metadata":{"source":"chatbot"}}`).
+		is(http.StatusOK)
 	require.Empty(t, otherEmail.at("data", "email"), "the email is not moved to another lead")
 }
 
@@ -154,7 +166,9 @@ func TestAccounts_TokensSeeLeads(t *testing.T) {
 		shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
 		require.Equal(t, put.at("data"), shown.at("data"))
 	}
-	wrong := s.send(call{method: http.MethodPut, path: path, credential: admin, body: `{"tokensSeeLeads":"no"}`}).is(http.StatusBadRequest)
+	wrong := s.send(call{
+		method: http.MethodPut, path: path, credential: admin, body: `{"tokensSeeLeads":"no"}`,
+	}).is(http.StatusBadRequest)
 	require.Equal(t, []string{"tokensSeeLeads"}, wrong.fieldsNamed())
 }
 
@@ -165,9 +179,12 @@ func TestLeadChanges_HideStoredFields(t *testing.T) {
 	id := created.at("data", "leadId").(string)
 	writer := s.mint(ownAccount, "leads:write")
 	change := func(method, path, body string) reply {
-		return s.send(call{method: method, path: leads + "/" + id + path, credential: writer, body: body}).is(http.StatusOK)
+		return s.send(call{
+			method: method, path: leads + "/" + id + path, credential: writer, body: body,
+		}).is(http.StatusOK)
 	}
-	for _, body := range []string{`{"customFields":{"city":"Goa"}}`, `{"customFields":{"city":"Goa"}}`} { // the second changes nothing
+	// the second changes nothing
+	for _, body := range []string{`{"customFields":{"city":"Goa"}}`, `{"customFields":{"city":"Goa"}}`} {
 		patched := change(http.MethodPatch, "", body)
 		require.Equal(t, id, patched.at("data", "leadId"))
 		require.Equal(t, map[string]any{"city": "Goa"}, patched.at("data", "customFields"))
@@ -207,9 +224,11 @@ func TestWebhooks_LeadEventsNeedLeadsRead(t *testing.T) {
 		send(writer, http.MethodPost, endpoints, body, http.StatusForbidden)
 		send(reader, http.MethodPost, endpoints, body, http.StatusCreated)
 	}
-	ofTokens := send(writer, http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["token.created"]}`, http.StatusCreated)
+	ofTokens := send(writer, http.MethodPost, endpoints,
+		`{"url":"https://example.com/hook","events":["token.created"]}`, http.StatusCreated)
 	tokenPath := endpoints + "/" + ofTokens.at("data", "webhookId").(string)
-	send(writer, http.MethodPatch, tokenPath, `{"url":"https://example.com/moved","events":["token.deleted"]}`, http.StatusOK)
+	send(writer, http.MethodPatch, tokenPath, `{"url":"https://example.com/moved","events":["token.deleted"]}`,
+		http.StatusOK)
 	send(writer, http.MethodPatch, tokenPath, `{"events":["*"]}`, http.StatusForbidden)
 
 	leadPath := s.endpoint()
@@ -249,7 +268,8 @@ func TestConsole_LeadEventsNeedLeadsRead(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, refused.status, path)
 		require.Contains(t, refused.body, "Scope leads:read required")
 	}
-	require.Equal(t, http.StatusOK, b.post("/console/webhooks", "url", "https://example.com/mine", "events", "token.created").status)
+	require.Equal(t, http.StatusOK,
+		b.post("/console/webhooks", "url", "https://example.com/mine", "events", "token.created").status)
 	b.signIn(b.mint(ownAccount, "webhooks:read webhooks:write leads:read"))
 	require.Contains(t, b.get(at).body, "/replay")
 	require.Equal(t, http.StatusSeeOther, b.post(at+"/replay", "since", "2026-01-01T00:00").status)
@@ -267,7 +287,8 @@ func TestDeliveries_HideResponses(t *testing.T) {
 		return len(list) == 1
 	})
 	id := listed.at("data").([]any)[0].(map[string]any)["deliveryId"].(string)
-	_, err := b.pool.Exec(t.Context(), `INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
+	_, err := b.pool.Exec(t.Context(),
+		`INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
 		VALUES ($1, now(), 200, 1, '{"name":"Asha Rao"}', '')`, id)
 	require.NoError(t, err)
 	deliveryResponses := func(scope string) (shown []string) {
@@ -302,8 +323,12 @@ func TestUnprovisionedAccount_IsForbidden(t *testing.T) {
 	for _, credential := range []string{allScopes, admin} {
 		for _, c := range []call{
 			{method: http.MethodGet, path: leads}, {method: http.MethodGet, path: leads + "?minPosition=1"},
-			{method: http.MethodGet, path: leads + "/01KAJ8Q6ZJ0000000000000001"}, {method: http.MethodPost, path: leads + "/batch", body: `{}`},
-			{method: http.MethodPost, path: leads, body: `{"phone":"9876543210"}`}, {method: http.MethodDelete, path: leads + "/01KAJ8Q6ZJ0000000000000001"},
+			{
+				method: http.MethodGet, path: leads + "/01KAJ8Q6ZJ0000000000000001",
+			}, {method: http.MethodPost, path: leads + "/batch", body: `{}`},
+			{
+				method: http.MethodPost, path: leads, body: `{"phone":"9876543210"}`,
+			}, {method: http.MethodDelete, path: leads + "/01KAJ8Q6ZJ0000000000000001"},
 			{method: http.MethodPost, path: tokens, body: `{"name":"form","expiresInDays":30}`},
 			{method: http.MethodPost, path: endpoints, body: `{"url":"https://example.com/hook"}`},
 			{method: http.MethodPost, path: "/api/v1/crm/visitors/v-1/activity", body: `{"type":"click"}`},
@@ -312,16 +337,23 @@ func TestUnprovisionedAccount_IsForbidden(t *testing.T) {
 			b.send(c).is(http.StatusForbidden)
 		}
 	}
-	require.Equal(t, "This account is not provisioned", b.send(call{method: http.MethodGet, path: tokens, credential: allScopes}).at("message"))
-	captured := b.send(call{method: http.MethodPost, path: leads, credential: allScopes, body: `{"phone":"9876543210"}`})
+	require.Equal(t, "This account is not provisioned",
+		b.send(call{method: http.MethodGet, path: tokens, credential: allScopes}).at("message"))
+	captured := b.send(call{
+		method: http.MethodPost, path: leads, credential: allScopes, body: `{"phone":"9876543210"}`,
+	})
 	require.Equal(t, "Feature crm_api is not enabled for this account", captured.at("message"))
 	refused := b.post("/console/sign-in", "jwt", allScopes)
 	require.Equal(t, http.StatusForbidden, refused.status)
 	require.Contains(t, refused.body, "This account is not provisioned")
 
-	provisioned := b.send(call{method: http.MethodPut, path: accounts + b.id("ghost"), credential: admin, body: `{}`}).is(http.StatusOK)
+	provisioned := b.send(call{
+		method: http.MethodPut, path: accounts + b.id("ghost"), credential: admin, body: `{}`,
+	}).is(http.StatusOK)
 	b.send(call{method: http.MethodGet, path: after(tokens, provisioned), credential: allScopes}).is(http.StatusOK)
-	b.send(call{method: http.MethodPost, path: tokens, credential: allScopes, body: `{"name":"form","expiresInDays":30}`}).is(http.StatusCreated)
+	b.send(call{
+		method: http.MethodPost, path: tokens, credential: allScopes, body: `{"name":"form","expiresInDays":30}`,
+	}).is(http.StatusCreated)
 }
 
 func TestAdminScope_Configured(t *testing.T) {
@@ -330,7 +362,9 @@ func TestAdminScope_Configured(t *testing.T) {
 	require.NoError(t, err)
 	s := start(t, func(o *httpapi.Options) { o.JWT = verifier })
 	put := func(scope string) reply {
-		return s.send(call{method: http.MethodPut, path: accounts + s.id("new_one"), credential: s.mint("admins", scope), body: `{}`})
+		return s.send(call{
+			method: http.MethodPut, path: accounts + s.id("new_one"), credential: s.mint("admins", scope), body: `{}`,
+		})
 	}
 	put("leadlog:admin").is(http.StatusOK)
 	for _, scope := range []string{"admin", "leads:read", ""} {
@@ -347,8 +381,13 @@ func TestAnswers_AreNotStored(t *testing.T) {
 	for _, c := range []call{
 		{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`},
 		{method: http.MethodPost, path: leads + "/batch", credential: value, body: `{"phone":"9876543211"}`},
-		{method: http.MethodGet, path: after(at, lead), credential: b.jwt}, {method: http.MethodGet, path: after(at, lead)},
-		{method: http.MethodGet, path: "/api/v1/crm/sources/history", credential: b.jwt, header: map[string]string{"Accept": "text/csv"}},
+		{
+			method: http.MethodGet, path: after(at, lead), credential: b.jwt,
+		}, {method: http.MethodGet, path: after(at, lead)},
+		{
+			method: http.MethodGet, path: "/api/v1/crm/sources/history", credential: b.jwt,
+			header: map[string]string{"Accept": "text/csv"},
+		},
 		{method: http.MethodPatch, path: at, credential: b.jwt, body: `{"name":"Asha R"}`},
 		{method: http.MethodPost, path: leads + "?dryRun=true", credential: value, body: `{"phone":"9876543210"}`},
 	} {
@@ -359,7 +398,8 @@ func TestAnswers_AreNotStored(t *testing.T) {
 	for _, path := range []string{"/console", "/console/leads", "/console/leads.csv", "/console/sign-in"} {
 		require.Equal(t, []string{"no-store"}, b.get(path).header.Values("Cache-Control"), path)
 	}
-	require.Equal(t, []string{"no-cache"}, b.request(call{method: http.MethodGet, path: "/openapi.json"}).header.Values("Cache-Control"))
+	require.Equal(t, []string{"no-cache"},
+		b.request(call{method: http.MethodGet, path: "/openapi.json"}).header.Values("Cache-Control"))
 }
 
 // The caller's X-Request-Id once remained on the log after the erasure of the person.
@@ -375,16 +415,29 @@ func TestRequestID_ForgottenWithPerson(t *testing.T) {
 		shown := s.as(http.MethodGet, after(at+path, captured), "").is(http.StatusOK).at("data").([]any)
 		require.Equal(t, id, shown[0].(map[string]any)["requestId"], path)
 	}
-	s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity", credential: s.jwt, header: own, body: `{"type":"click"}`})
+	s.send(call{
+		method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity", credential: s.jwt, header: own,
+		body: `{"type":"click"}`,
+	})
 	own["Idempotency-Key"] = "k2"
 	const again = `{"phone":"9876543210","metadata":{"source":"api"}}`
 	s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, header: own, body: again}).is(http.StatusOK)
 	own["Idempotency-Key"] = "k3"
-	refused := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, header: own, body: again}).is(http.StatusConflict)
-	s.send(call{method: http.MethodPatch, path: at, credential: s.jwt, header: own, body: `{"name":"Asha R"}`}).is(http.StatusOK)
-	s.send(call{method: http.MethodPost, path: at + "/contacts/release", credential: s.jwt, header: own, body: `{"email":"asha@example.com"}`}).is(http.StatusOK)
+	refused := s.send(call{
+		method: http.MethodPost, path: leads, credential: s.jwt, header: own, body: again,
+	}).is(http.StatusConflict)
+	s.send(call{
+		method: http.MethodPatch, path: at, credential: s.jwt, header: own, body: `{"name":"Asha R"}`,
+	}).is(http.StatusOK)
+	s.send(call{
+		method: http.MethodPost, path: at + "/contacts/release", credential: s.jwt, header: own,
+		body: `{"email":"asha@example.com"}`,
+	}).is(http.StatusOK)
 	second := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
-	s.send(call{method: http.MethodPost, path: at + "/join", credential: s.jwt, header: own, body: `{"from":"` + s.leadID(second) + `"}`}).is(http.StatusOK)
+	s.send(call{
+		method: http.MethodPost, path: at + "/join", credential: s.jwt, header: own,
+		body: `{"from":"` + s.leadID(second) + `"}`,
+	}).is(http.StatusOK)
 	erased := s.send(call{method: http.MethodDelete, path: at, credential: s.jwt, header: own}).is(http.StatusOK)
 	require.Equal(t, id, erased.header.Get("X-Request-Id"))
 	list := s.as(http.MethodGet, after(leads+"/refused", refused), "").is(http.StatusOK).at("data").([]any)

@@ -18,15 +18,19 @@ func (x *exchange) configureAccount() (answer, error) {
 	}
 	// A missing setting gets its default, so a misspelt name would reset it. The account as it was answered may be sent
 	// back.
-	body.only("name", "features", "stages", "region", "currency", "rateLimit", "rateBurst", "tokensSeeLeads", "visitorDays", "quarantine", "quarantineDays", "wonStages",
-		"storagePerDay", "ignoredContacts", "sharedAfter", "retentionDays", "keepStages", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
+	body.only("name", "features", "stages", "region", "currency", "rateLimit", "rateBurst", "tokensSeeLeads",
+		"visitorDays", "quarantine", "quarantineDays", "wonStages",
+		"storagePerDay", "ignoredContacts", "sharedAfter", "retentionDays", "keepStages", "jwtNotBefore",
+		"accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
-		Region: body.text("region"), Currency: body.text("currency"), RateLimit: body.number("rateLimit"), RateBurst: body.integer("rateBurst"),
-		TokensSeeLeads: body.boolean("tokensSeeLeads"), VisitorDays: body.integer("visitorDays"),
-		Quarantine: body.boolean("quarantine"), QuarantineDays: body.integer("quarantineDays"), WonStages: body.texts("wonStages"),
-		StoragePerDay: body.integer("storagePerDay"), IgnoredContacts: body.texts("ignoredContacts"), SharedAfter: body.integer("sharedAfter"),
-		RetentionDays: body.integer("retentionDays"), KeepStages: body.texts("keepStages"),
+		Region: body.text("region"), Currency: body.text("currency"), RateLimit: body.number("rateLimit"),
+		RateBurst: body.integer("rateBurst"), TokensSeeLeads: body.boolean("tokensSeeLeads"),
+		VisitorDays: body.integer("visitorDays"), Quarantine: body.boolean("quarantine"),
+		QuarantineDays: body.integer("quarantineDays"), WonStages: body.texts("wonStages"),
+		StoragePerDay: body.integer("storagePerDay"), IgnoredContacts: body.texts("ignoredContacts"),
+		SharedAfter: body.integer("sharedAfter"), RetentionDays: body.integer("retentionDays"),
+		KeepStages: body.texts("keepStages"),
 	}
 	notBefore := body.time("jwtNotBefore")
 	if body.wrong != nil { // fields of the wrong type are empty here: only validate the others
@@ -38,12 +42,14 @@ func (x *exchange) configureAccount() (answer, error) {
 		Caller: x.caller, AccountID: id, Settings: settings, JWTNotBefore: notBefore,
 	})
 	return answer{position: position, body: envelope{Success: true, Data: query.Account{
-		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
-		RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
+		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
+		Currency: state.Currency, RateLimit: state.RateLimit, RateBurst: state.RateBurst,
+		TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
 		Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages,
-		StoragePerDay: state.StoragePerDay, IgnoredContacts: append([]string{}, state.IgnoredContacts...), SharedAfter: state.SharedAfter,
-		RetentionDays: state.RetentionDays, KeepStages: state.KeepStages, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
-		CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
+		StoragePerDay: state.StoragePerDay, IgnoredContacts: append([]string{}, state.IgnoredContacts...),
+		SharedAfter: state.SharedAfter, RetentionDays: state.RetentionDays, KeepStages: state.KeepStages,
+		JWTNotBefore: query.Timestamp(state.JWTNotBefore), CreatedAt: query.Timestamp(state.CreatedAt),
+		UpdatedAt: query.Timestamp(state.UpdatedAt),
 	}}}, err
 }
 
@@ -68,6 +74,8 @@ func (x *exchange) showAccount() (answer, error) {
 	if err := x.waitFor(x.params(), query.AccountView); err != nil {
 		return answer{}, err
 	}
-	record, err := withCatchUp(x, func() (query.Account, error) { return x.Query.Account(x.ctx, id) }, query.AccountView)
+	record, err := withCatchUp(x, func() (query.Account, error) {
+		return x.Query.Account(x.ctx, id)
+	}, query.AccountView)
 	return found(record, missing(err, errNoAccount))
 }

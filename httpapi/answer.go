@@ -57,7 +57,9 @@ type capturedEnvelope struct {
 }
 
 func newCapturedEnvelope(c *command.LeadCaptured, dryRun bool) capturedEnvelope {
-	return capturedEnvelope{Success: true, Merged: c.Merged, DryRun: dryRun, Data: query.NewLead(c.Lead), Warnings: c.Warnings}
+	return capturedEnvelope{
+		Success: true, Merged: c.Merged, DryRun: dryRun, Data: query.NewLead(c.Lead), Warnings: c.Warnings,
+	}
 }
 
 // listEnvelope is the body of a list.
@@ -113,8 +115,8 @@ func (x *exchange) send(a answer) {
 	writeJSON(x.w, a.status, encoded)
 }
 
-// stream lets a function write the answer. If it fails after the header, the connection is closed: an incomplete answer must not look
-// complete.
+// stream lets a function write the answer. If it fails after the header, the connection is closed: an incomplete answer
+// must not look complete.
 func (x *exchange) stream(write func() error) {
 	err := write()
 	if err == nil {
@@ -151,9 +153,12 @@ const (
 )
 
 // exportFormats are the formats of whole lists, by media type.
-var exportFormats = map[string]export.Format{mediaCSV: export.CSV, mediaNDJSON: export.NDJSON, mediaParquet: export.Parquet}
+var exportFormats = map[string]export.Format{
+	mediaCSV: export.CSV, mediaNDJSON: export.NDJSON, mediaParquet: export.Parquet,
+}
 
-// exported answers with a whole list of personal data, and records that on the log: before the first byte, and how it ended.
+// exported answers with a whole list of personal data, and records that on the log: before the first byte, and how it
+// ended.
 func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
 	if x.r.Method == http.MethodHead { // shows nothing
 		return streamed(x, media, sheet, items)
@@ -164,7 +169,8 @@ func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], ite
 			return err
 		}
 		defer leave()
-		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]), listFilter(x.params().values))
+		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]),
+			listFilter(x.params().values))
 		if err != nil {
 			return err
 		}
@@ -172,7 +178,8 @@ func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], ite
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), recordTimeout)
 		defer cancel()
 		if failed := x.Commands.EndExport(ctx, begun, rows, err == nil); failed != nil {
-			x.Log.Warn("end of an export not recorded", slog.String("account", x.caller.Account), slog.Any("error", failed))
+			x.Log.Warn("end of an export not recorded", slog.String("account", x.caller.Account),
+				slog.Any("error", failed))
 		}
 		return err
 	}}
@@ -205,9 +212,11 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 	}}
 }
 
-// writeList writes a list as CSV, JSON lines or Parquet. The header is sent with the first item, so that an earlier error has its own
-// status. The answer ends when the caller's JWT expires or is revoked.
-func writeList[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) (rows int, err error) {
+// writeList writes a list as CSV, JSON lines or Parquet. The header is sent with the first item, so that an earlier
+// error has its own status. The answer ends when the caller's JWT expires or is revoked.
+func writeList[T any](
+	x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error],
+) (rows int, err error) {
 	format := exportFormats[media]
 	out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
 	begin := func() {
@@ -235,16 +244,16 @@ func revealing(show func(*exchange) (answer, error)) func(*exchange) (answer, er
 	}
 }
 
-// shows records that an answer shows a caller the stored data of one lead. It is for requests that append nothing; other events name the
-// caller already. An API token's dry run is recorded as a use of the token.
+// shows records that an answer shows a caller the stored data of one lead. It is for requests that append nothing;
+// other events name the caller already. An API token's dry run is recorded as a use of the token.
 func (x *exchange) shows(leadID string) {
 	if x.caller.ReadsLeads && !x.caller.FromPage && leadID != "" && x.record.appended.Load() == 0 {
 		x.Commands.Read(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealOne, LeadID: leadID})
 	}
 }
 
-// searching records that a caller lists personal data, and by which personal fields, before anything is shown. An export is recorded
-// as such.
+// searching records that a caller lists personal data, and by which personal fields, before anything is shown. An
+// export is recorded as such.
 func searching(what string, list func(*exchange) (answer, error)) func(*exchange) (answer, error) {
 	return func(x *exchange) (answer, error) {
 		listed, err := list(x)

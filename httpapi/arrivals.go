@@ -78,7 +78,10 @@ const (
 
 // fetchedAgain answers with the outcome of fetching an arrival again, or that fetching has not ended.
 func (x *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Position) (answer, error) {
-	pending := answer{status: http.StatusAccepted, position: from, body: envelope{Success: true, Message: "The arrival is being fetched"}}
+	pending := answer{
+		status: http.StatusAccepted, position: from,
+		body: envelope{Success: true, Message: "The arrival is being fetched"},
+	}
 	waiting := x.load.waiting.of(x.caller.Account)
 	if !waiting.take(1) {
 		return pending, nil
@@ -104,8 +107,9 @@ func (x *exchange) resubmitArrivals() (answer, error) {
 		return answer{}, err
 	}
 	request := resubmit.Request{
-		Account: x.caller.Account, IntakeID: body.text("intakeId"), Since: body.time("since"), Until: body.time("until"),
-		Actor: x.caller.Actor, Credential: x.caller.Credential, RequestID: x.caller.Correlation,
+		Account: x.caller.Account, IntakeID: body.text("intakeId"), Since: body.time("since"),
+		Until: body.time("until"), Actor: x.caller.Actor, Credential: x.caller.Credential,
+		RequestID: x.caller.Correlation,
 	}
 	if request.IntakeID == "" && body.wrong == nil {
 		body.wrong.Add("intakeId", "is required")

@@ -27,18 +27,24 @@ const arrivalsPath = "/api/v1/crm/arrivals"
 // quarantining returns a service whose account quarantines captures with invalid fields.
 func quarantining(t *testing.T) *service {
 	s := start(t)
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Quarantine: new(true), RateLimit: new(0.0)})
+	s.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, Quarantine: new(true), RateLimit: new(0.0),
+	})
 	return s
 }
 
 // putIntake creates or changes an intake of the account on the log.
 func (s *service) putIntake(id string, fact event.Data) {
 	s.t.Helper()
-	e := eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: s.account}}
+	e := eventstore.Event{
+		ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: s.account},
+	}
 	var err error
 	e.Type, e.Data, err = event.Encode(fact)
 	require.NoError(s.t, err)
-	_, err = s.store.Append(s.t.Context(), eventstore.Write{Stream: event.IntakeStream(id), Expect: eventstore.Any, Events: []eventstore.Event{e}})
+	_, err = s.store.Append(s.t.Context(), eventstore.Write{
+		Stream: event.IntakeStream(id), Expect: eventstore.Any, Events: []eventstore.Event{e},
+	})
 	require.NoError(s.t, err)
 }
 
@@ -46,7 +52,9 @@ func (s *service) putIntake(id string, fact event.Data) {
 func (s *service) arrive(id, body string) command.ArrivalReceived {
 	s.t.Helper()
 	answer, err := s.commands.ReceiveArrival(s.t.Context(), command.ReceiveArrival{
-		Caller:   command.Caller{Account: s.account, Actor: "system:intake", Credential: "intake:" + id, RequestID: "r-1"},
+		Caller: command.Caller{
+			Account: s.account, Actor: "system:intake", Credential: "intake:" + id, RequestID: "r-1",
+		},
 		IntakeID: id, Intake: eventstore.Check(event.IntakeStream(id), eventstore.At(0)), Source: "website",
 		Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody([]byte(body)), Mapped: command.Mapped{},
 	})
@@ -61,18 +69,23 @@ func TestArrivals_QuarantineAndResubmit(t *testing.T) {
 	id, _ := kept.at("arrivalId").(string)
 	require.NotEmpty(t, id)
 	batch := s.send(call{
-		method: http.MethodPost, path: leads + "/batch", credential: s.jwt, body: `{"email":"x"}`, header: map[string]string{"Content-Type": "application/x-ndjson"},
+		method: http.MethodPost, path: leads + "/batch", credential: s.jwt, body: `{"email":"x"}`,
+		header: map[string]string{"Content-Type": "application/x-ndjson"},
 	})
 	require.Contains(t, batch.raw, `"arrivalId":"`)
 
-	list := s.as(http.MethodGet, arrivalsPath+"?state=quarantined&reason=phone&minPosition="+kept.header.Get("X-Log-Position"), "").is(http.StatusOK)
+	list := s.as(http.MethodGet,
+		arrivalsPath+"?state=quarantined&reason=phone&minPosition="+kept.header.Get("X-Log-Position"),
+		"").is(http.StatusOK)
 	require.Contains(t, list.raw, id)
 	require.NotContains(t, list.raw, "Asha")
 	require.Len(t, list.body["data"], 1)
 	require.Nil(t, list.item("intakeId"))
 	require.Nil(t, list.item("tokenId"))
 	require.Contains(t, list.raw, `"reasons":[{"field":"phone","message":"`)
-	for query, found := range map[string]int{"reason=email": 1, "reason=name": 0, "state=captured": 0, "until=2020-01-01T00:00:00Z": 0, "": 2} {
+	for query, found := range map[string]int{
+		"reason=email": 1, "reason=name": 0, "state=captured": 0, "until=2020-01-01T00:00:00Z": 0, "": 2,
+	} {
 		r := s.as(http.MethodGet, arrivalsPath+"?"+query, "").is(http.StatusOK)
 		require.Len(t, r.body["data"], found, query)
 	}
@@ -80,7 +93,9 @@ func TestArrivals_QuarantineAndResubmit(t *testing.T) {
 
 	shown := s.as(http.MethodGet, arrivalsPath+"/"+id, "").is(http.StatusOK)
 	require.JSONEq(t, `{"phone":"12","name":"Asha Rao"}`, shown.at("data", "raw", "body").(string))
-	require.Equal(t, 1, s.count(`SELECT count(*) FROM log.event_readable WHERE type = 'data.revealed.v1' AND metadata->>'account' = $1`, s.account))
+	require.Equal(t, 1,
+		s.count(`SELECT count(*) FROM log.event_readable WHERE type = 'data.revealed.v1' AND metadata->>'account' = $1`,
+			s.account))
 
 	again := arrivalsPath + "/" + id + "/resubmit"
 	require.Equal(t, id, s.as(http.MethodPost, again, "").is(http.StatusBadRequest).at("arrivalId"))
@@ -118,10 +133,13 @@ func TestArrivals_RawMasksProofs(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := ulid.Make().String()
-	s.putIntake(id, event.IntakeCreated{IntakeSettings: event.IntakeSettings{Kind: intake.GoogleLeadForm, Source: "google_ad", Enabled: true}})
+	s.putIntake(id, event.IntakeCreated{
+		IntakeSettings: event.IntakeSettings{Kind: intake.GoogleLeadForm, Source: "google_ad", Enabled: true},
+	})
 	kept := s.arrive(id, `{"lead_id":"l-1", "google_key" : "hunter2", "user_column_data":[{"google_key":"kept"}]}`)
 	shown := s.as(http.MethodGet, arrivalsPath+"/"+kept.ID, "").is(http.StatusOK)
-	require.Equal(t, `{"lead_id":"l-1", "google_key" : "***", "user_column_data":[{"google_key":"kept"}]}`, shown.at("data", "raw", "body"))
+	require.Equal(t, `{"lead_id":"l-1", "google_key" : "***", "user_column_data":[{"google_key":"kept"}]}`,
+		shown.at("data", "raw", "body"))
 }
 
 // The owner has corrected the mapping. A worker stops halfway, and a second one continues.
@@ -177,11 +195,16 @@ func TestArrivals_ErasedWithLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := ulid.Make().String()
-	s.putIntake(id, event.IntakeCreated{IntakeSettings: event.IntakeSettings{Kind: intake.StandardWebhooks, Source: "website", Enabled: true}})
+	s.putIntake(id, event.IntakeCreated{
+		IntakeSettings: event.IntakeSettings{Kind: intake.StandardWebhooks, Source: "website", Enabled: true},
+	})
 	answer, err := s.commands.ReceiveArrival(t.Context(), command.ReceiveArrival{
-		Caller:   command.Caller{Account: s.account, Actor: "system:intake", Credential: "intake:" + id, RequestID: "r-1"},
+		Caller: command.Caller{
+			Account: s.account, Actor: "system:intake", Credential: "intake:" + id, RequestID: "r-1",
+		},
 		IntakeID: id, Intake: eventstore.Check(event.IntakeStream(id), eventstore.At(0)), Source: "website",
-		Raw: event.ArrivalRaw{ContentType: "application/json"}.WithBody([]byte(`{"phone":"+919876512345"}`)), Mapped: command.Mapped{Body: map[string]jsontext.Value{"phone": jsontext.Value(`"+919876512345"`)}},
+		Raw:    event.ArrivalRaw{ContentType: "application/json"}.WithBody([]byte(`{"phone":"+919876512345"}`)),
+		Mapped: command.Mapped{Body: map[string]jsontext.Value{"phone": jsontext.Value(`"+919876512345"`)}},
 	})
 	require.NoError(t, err)
 	shown := s.as(http.MethodGet, arrivalsPath+"/"+answer.ID, "").is(http.StatusOK)

@@ -56,9 +56,10 @@ func arriving(x *exchange) error {
 	return nil
 }
 
-// byIntake decides by the cached intake. An outcome that no append has confirmed is decided again if the intake has changed since it was
-// cached: a rotated secret, a deleted intake and a removed origin are refused by every process at once. A wrong proof or origin is counted
-// first: beyond the limit of the address, the error is a limitError, and the log is not read.
+// byIntake decides by the cached intake. An outcome that no append has confirmed is decided again if the intake has
+// changed since it was cached: a rotated secret, a deleted intake and a removed origin are refused by every process at
+// once. A wrong proof or origin is counted first: beyond the limit of the address, the error is a limitError, and the
+// log is not read.
 func (x *exchange) byIntake(decide func() (confirmed bool, err error)) error {
 	const attempts = 4
 	for range attempts {
@@ -86,7 +87,8 @@ func (x *exchange) byIntake(decide func() (confirmed bool, err error)) error {
 // unconfirmed reports whether an outcome depends on a cached intake.
 func unconfirmed(err error) bool {
 	_, wrong := errors.AsType[field.Errors](err)
-	return err == nil || wrong || errors.Is(err, intake.ErrProof) || errors.Is(err, errOrigin) || errors.Is(err, command.ErrIntakeChanged)
+	return err == nil || wrong || errors.Is(err, intake.ErrProof) || errors.Is(err, errOrigin) ||
+		errors.Is(err, command.ErrIntakeChanged)
 }
 
 // acceptedArrival is the answer to a sender that is no form.
@@ -114,13 +116,15 @@ func (x *exchange) arrivalAnswer(received command.ArrivalReceived, err error) (a
 	return answer{position: received.Position, body: acceptedArrival{Success: true, ArrivalID: received.ID}}, nil
 }
 
-// receiveProven receives a post with a proof. Its body is read once nothing in its headers is a reason to refuse it. A handshake has no proof.
+// receiveProven receives a post with a proof. Its body is read once nothing in its headers is a reason to refuse it. A
+// handshake has no proof.
 func (x *exchange) receiveProven() (answer, error) {
 	if left := x.senders.Left(x.sender(), x.senderLimit()); x.senderLimit().Rate > 0 && !left.Allowed {
 		return answer{}, x.tooMany(left)
 	}
 	unproven := x.byIntake(x.checkHeaders)
-	mayAsk := intake.HandshakeOf(x.intake.State.Settings) == intake.HandshakeChallenge && errors.Is(unproven, intake.ErrProof)
+	mayAsk := intake.HandshakeOf(x.intake.State.Settings) == intake.HandshakeChallenge &&
+		errors.Is(unproven, intake.ErrProof)
 	if unproven != nil && !mayAsk {
 		return x.arrivalAnswer(command.ArrivalReceived{}, unproven)
 	}
@@ -146,8 +150,8 @@ func (x *exchange) receiveBody(raw event.ArrivalRaw, body []byte) (received comm
 	return received, err
 }
 
-// checkHeaders checks the proof in the headers of a post. If it depends on the body, the address must not have sent too many wrong ones.
-// The errors are intake.ErrProof and a limitError.
+// checkHeaders checks the proof in the headers of a post. If it depends on the body, the address must not have sent too
+// many wrong ones. The errors are intake.ErrProof and a limitError.
 func (x *exchange) checkHeaders() (confirmed bool, err error) {
 	proven, err := intake.VerifyHeaders(x.intake.State.Settings, x.intake.Secrets, x.sent(), x.Now())
 	if err == nil && !proven {
@@ -204,9 +208,12 @@ func (x *exchange) split(raw event.ArrivalRaw, body []byte) (elements []intake.E
 	return elements, whole, err
 }
 
-// receiveElements appends an arrival for each element of a post. A failure leaves the later ones to the sender's next attempt, which has no
-// effect on the earlier ones. The answer has the first; a post without any, such as one about the status of messages, leaves nothing.
-func (x *exchange) receiveElements(raw event.ArrivalRaw, elements []intake.Element) (first command.ArrivalReceived, err error) {
+// receiveElements appends an arrival for each element of a post. A failure leaves the later ones to the sender's next
+// attempt, which has no effect on the earlier ones. The answer has the first; a post without any, such as one about the
+// status of messages, leaves nothing.
+func (x *exchange) receiveElements(
+	raw event.ArrivalRaw, elements []intake.Element,
+) (first command.ArrivalReceived, err error) {
 	for i, element := range elements {
 		own := raw
 		own.ContentType, own.Item, own.Post = "application/json", true, string(element.Post)
@@ -215,7 +222,8 @@ func (x *exchange) receiveElements(raw event.ArrivalRaw, elements []intake.Eleme
 			return first, err
 		}
 		received, err := x.keep(command.ReceiveArrival{
-			DeliveryID: cmp.Or(mapped.DeliveryID, element.Of), Raw: own, Mapped: x.unlessPaused(command.MappedBy(mapped, wrong)),
+			DeliveryID: cmp.Or(mapped.DeliveryID, element.Of), Raw: own,
+			Mapped: x.unlessPaused(command.MappedBy(mapped, wrong)),
 		})
 		if err != nil {
 			return first, err
@@ -229,8 +237,8 @@ func (x *exchange) receiveElements(raw event.ArrivalRaw, elements []intake.Eleme
 	return first, nil
 }
 
-// receiveChanges appends an arrival for each lead that a post of Meta announces, and for each change that cannot be read. The answer has
-// the first.
+// receiveChanges appends an arrival for each lead that a post of Meta announces, and for each change that cannot be
+// read. The answer has the first.
 func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, err error) {
 	changes, err := intake.Changes(body)
 	if err != nil || len(changes) == 0 {
@@ -238,7 +246,9 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 		if err != nil {
 			wrong.Add("body", err.Error())
 		}
-		return x.keep(command.ReceiveArrival{Raw: x.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil}})
+		return x.keep(command.ReceiveArrival{
+			Raw: x.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil},
+		})
 	}
 	for i, change := range changes {
 		announced := command.ReceiveArrival{
@@ -279,7 +289,9 @@ func (x *exchange) unlessPaused(mapped command.Mapped) command.Mapped {
 }
 
 // mapped returns the post as it is kept, and its mapping, computed in a turn of the intake.
-func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
+func (x *exchange) mapped(
+	raw event.ArrivalRaw, body []byte,
+) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
 	region := account.DefaultRegion
 	if x.admission.Account != nil {
 		region = x.admission.Account.State.Region
@@ -300,7 +312,8 @@ func (x *exchange) mapped(raw event.ArrivalRaw, body []byte) (kept event.Arrival
 // raw is the post without its body, proofs and credentials.
 func (x *exchange) raw() event.ArrivalRaw {
 	raw := event.ArrivalRaw{
-		ContentType: strings.ToValidUTF8(x.r.Header.Get("Content-Type"), ""), Headers: intake.VisibleHeaders(x.intake.State.Settings, x.r.Header),
+		ContentType: strings.ToValidUTF8(x.r.Header.Get("Content-Type"), ""),
+		Headers:     intake.VisibleHeaders(x.intake.State.Settings, x.r.Header),
 	}
 	if query := intake.VisibleQuery(x.intake.State.Settings, x.r.URL.Query()); len(query) > 0 {
 		raw.Query = query
@@ -330,8 +343,8 @@ func (x *exchange) sender() string {
 	return x.kind.Policy() + " " + x.intake.ID + " " + x.address()
 }
 
-// senderLimit limits the requests of one address to the intake, with bursts of one second. It is derived from the intake's own limit or,
-// without one and for page views, from the account's. The zero Limit is none.
+// senderLimit limits the requests of one address to the intake, with bursts of one second. It is derived from the
+// intake's own limit or, without one and for page views, from the account's. The zero Limit is none.
 func (x *exchange) senderLimit() quota.Limit {
 	own := x.intake.State.Settings.RateLimit
 	if own == nil || x.kind == quota.PageView {
@@ -348,7 +361,8 @@ func (x *exchange) atForm() bool {
 	return x.intake != nil && x.intake.State.Settings.Kind == intake.Form
 }
 
-// senderMeters returns the buckets that the bytes of one address at a form count against: a part of the account's buckets.
+// senderMeters returns the buckets that the bytes of one address at a form count against: a part of the account's
+// buckets.
 func (x *exchange) senderMeters() (all []meter) {
 	if !x.atForm() {
 		return nil
@@ -364,7 +378,8 @@ func (x *exchange) senderMeters() (all []meter) {
 	return all
 }
 
-// takeSender takes a token from the quota of the client's address at the intake. The error is a limitError or a storageError.
+// takeSender takes a token from the quota of the client's address at the intake. The error is a limitError or a
+// storageError.
 func (x *exchange) takeSender() error {
 	for _, m := range x.senderMeters() {
 		if left := x.senders.Left(m.key(), m.limit); !left.Allowed {
@@ -385,7 +400,8 @@ func (x *exchange) tooMany(used quota.Use) error {
 	return limitError{used.RetryAfter}
 }
 
-// takeArrival counts a post, once, whose sender has proved itself: against the quota of its address and that of the intake.
+// takeArrival counts a post, once, whose sender has proved itself: against the quota of its address and that of the
+// intake.
 func (x *exchange) takeArrival() error {
 	if x.counted {
 		return nil
@@ -397,14 +413,16 @@ func (x *exchange) takeArrival() error {
 	return x.take()
 }
 
-// spendArrivals counts further arrivals of a post that was let in against the quota of the intake, into debt if necessary.
+// spendArrivals counts further arrivals of a post that was let in against the quota of the intake, into debt if
+// necessary.
 func (x *exchange) spendArrivals(n int) {
 	if limit := x.arrivalLimit(x.limit()); n > 0 && limit.Rate > 0 {
 		x.quotas.Spend(x.kind.Policy()+" "+x.quotaHolder(), limit.Limit, n)
 	}
 }
 
-// quotaHolder is the key of a request's quotas: its account or, so that junk at one intake uses up nothing else, its intake.
+// quotaHolder is the key of a request's quotas: its account or, so that junk at one intake uses up nothing else, its
+// intake.
 func (x *exchange) quotaHolder() string {
 	if x.intake != nil {
 		return x.caller.Account + "/" + x.intake.ID
@@ -412,7 +430,8 @@ func (x *exchange) quotaHolder() string {
 	return x.caller.Account
 }
 
-// arrivalLimit is the limit of all posts to the intake together: the account's, or a multiple of that of one address if that is larger.
+// arrivalLimit is the limit of all posts to the intake together: the account's, or a multiple of that of one address if
+// that is larger.
 func (x *exchange) arrivalLimit(limit accountLimit) accountLimit {
 	sender := x.senderLimit()
 	if limit.Rate == 0 || sender.Rate == 0 {
@@ -448,8 +467,8 @@ func (x *exchange) receiveGet() (answer, error) {
 	return x.arrivalAnswer(x.receiveBody(raw, []byte(query.Encode())))
 }
 
-// answerHandshake answers a sender that asks whether the address is its customer's. Nothing is appended, so the intake's secrets are read
-// from the log.
+// answerHandshake answers a sender that asks whether the address is its customer's. Nothing is appended, so the
+// intake's secrets are read from the log.
 func (x *exchange) answerHandshake() (answer, error) {
 	if err := x.proofsLeft(); err != nil {
 		return answer{}, err
@@ -479,8 +498,8 @@ func (x *exchange) handshakeAnswer(reply intake.Reply) answer {
 	}}
 }
 
-// recordPageView records an activity of a visitor of a page with leadlog.js. A page must not have a credential, so it sends views to the
-// intake of its forms.
+// recordPageView records an activity of a visitor of a page with leadlog.js. A page must not have a credential, so it
+// sends views to the intake of its forms.
 func (x *exchange) recordPageView() (answer, error) {
 	if x.intake.State.Settings.Kind != intake.Form {
 		return answer{}, intake.ErrNotFound
@@ -527,7 +546,8 @@ func (x *exchange) answerPreflight() (answer, error) {
 	requested := x.r.Header
 	settings := x.intake.State.Settings
 	err := x.byIntake(x.checkOrigin)
-	if settings.Kind != intake.Form || len(settings.Origins) == 0 || errors.Is(err, errOrigin) || requested.Get("Access-Control-Request-Method") != http.MethodPost {
+	if settings.Kind != intake.Form || len(settings.Origins) == 0 || errors.Is(err, errOrigin) ||
+		requested.Get("Access-Control-Request-Method") != http.MethodPost {
 		x.w.Header().Set("Allow", http.MethodPost)
 		return answer{}, errWrongMethod
 	}

@@ -43,13 +43,15 @@ func (s *service) deliver(path, body string, header map[string]string) reply {
 func posting(path, body string, header map[string]string) call {
 	all := map[string]string{}
 	if !strings.HasPrefix(body, "{") {
-		all["Content-Type"], all["Sec-Fetch-Site"] = "application/x-www-form-urlencoded", "cross-site" // a page in a browser
+		// a page in a browser
+		all["Content-Type"], all["Sec-Fetch-Site"] = "application/x-www-form-urlencoded", "cross-site"
 	}
 	maps.Copy(all, header)
 	return call{method: http.MethodPost, path: path, body: body, header: all}
 }
 
-const bearerIntake = `{"name":"Shop","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"mapping":{"deliveryId":"body.id"}}`
+const bearerIntake = `{"name":"Shop","kind":"webhook","secret":"theirs-and-long-enough",` +
+	`"signature":{"scheme":"bearer"},"mapping":{"deliveryId":"body.id"}}`
 
 var validProof = map[string]string{"Authorization": "Bearer theirs-and-long-enough"}
 
@@ -76,7 +78,8 @@ func (s *service) leadsOf(phone string) []any {
 	s.t.Helper()
 	head, err := s.store.Head(s.t.Context())
 	require.NoError(s.t, err)
-	list := s.as(http.MethodGet, fmt.Sprintf("%s?phone=%s&minPosition=%d", leads, url.QueryEscape(phone), head), "").is(http.StatusOK)
+	list := s.as(http.MethodGet, fmt.Sprintf("%s?phone=%s&minPosition=%d", leads, url.QueryEscape(phone), head),
+		"").is(http.StatusOK)
 	return list.at("data").([]any)
 }
 
@@ -90,7 +93,8 @@ func TestArrive_CapturesLead(t *testing.T) {
 	require.Equal(t, "Asha", lead["name"])
 	require.Equal(t, "webhook", lead["source"])
 	require.Equal(t, map[string]any{"city": "Pune", "id": 1.0}, lead["customFields"])
-	require.Equal(t, first.raw, s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, validProof).is(http.StatusOK).raw)
+	require.Equal(t, first.raw,
+		s.deliver(path, `{"id":1,"name":"Asha","phone":"9876543210","city":"Pune"}`, validProof).is(http.StatusOK).raw)
 	refused := s.deliver(path, `{"id":2,"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	require.NotEqual(t, first.raw, refused.raw)
 	for _, body := range []string{`{"id":3}`, `{"id":4,"phone":"12"}`, `[]`, `{`, ``, `no JSON`} {
@@ -123,7 +127,10 @@ func TestArrive_Refusals(t *testing.T) {
 		"wrong proof":  {path, body, map[string]string{"Authorization": "Bearer wrong"}, 401},
 		"other scheme": {path, body, map[string]string{"Authorization": "Basic theirs-and-long-enough"}, 401},
 		"too large":    {path, large, validProof, 413},
-		"encoded":      {path, body, map[string]string{"Authorization": validProof["Authorization"], "Content-Encoding": "gzip"}, 415},
+		"encoded": {
+			path, body, map[string]string{"Authorization": validProof["Authorization"], "Content-Encoding": "gzip"},
+			415,
+		},
 	} {
 		r := s.deliver(c.path, c.body, c.header).is(c.status)
 		require.Equal(t, false, r.at("success"), name)
@@ -170,7 +177,8 @@ func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 	resource := intakes + "/" + created.at("data", "intakeId").(string)
 	form, formCreated := s.createIntake(`{"name":"Form","kind":"form","honeypot":"url"}`)
 	secret := created.at("data", "secret").(string)
-	body := `{"event":"payment.failed","payload":{"payment":{"entity":{"contact":"+919876543210","amount":100,"currency":"INR"}}}}`
+	body := `{"event":"payment.failed","payload":{"payment":{"entity":{"contact":"+919876543210","amount":100,` +
+		`"currency":"INR"}}}}`
 	signed := func(secret string) map[string]string {
 		mac := hmac.New(sha256.New, []byte(secret))
 		mac.Write([]byte(body))
@@ -208,8 +216,13 @@ func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 func TestArrive_RateLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(10)})
-	limited, _ := s.createIntake(`{"name":"A","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":1.5}`)
+	s.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(10),
+	})
+	limited, _ := s.createIntake(
+		`{"name":"A","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},` +
+			`"rateLimit":1.5}`,
+	)
 	for range 2 {
 		s.deliver(limited, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	}
@@ -217,7 +230,9 @@ func TestArrive_RateLimit(t *testing.T) {
 	large := strings.Repeat("x", 1<<20+1)
 	s.deliver(limited, large, validProof).requireLimited()
 
-	none, _ := s.createIntake(`{"name":"B","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":0}`)
+	none, _ := s.createIntake(
+		`{"name":"B","kind":"webhook","secret":"theirs-and-long-enough","signature":{"scheme":"bearer"},"rateLimit":0}`,
+	)
 	own, _ := s.createIntake(bearerIntake)
 	for range 10 {
 		s.deliver(none, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
@@ -231,8 +246,12 @@ func TestArrive_RateLimit(t *testing.T) {
 // The limit of a form is per address.
 func TestArrive_AddressLimitDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
-	s := start(t, stopped, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(20)})
+	s := start(t, stopped, func(o *httpapi.Options) {
+		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	s.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(20),
+	})
 	path, created := s.createIntake(`{"name":"Form","kind":"form"}`)
 	from := func(address, body string) reply {
 		return s.deliver(path, body, map[string]string{"X-Forwarded-For": address})
@@ -243,7 +262,8 @@ func TestArrive_AddressLimitDoesNotAffectOthers(t *testing.T) {
 	from("192.0.2.1", "phone=9876543210").requireLimited()
 	from("192.0.2.2", "phone=9876543210").is(http.StatusOK)
 	view := func(address string) reply {
-		return s.deliver(path+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`, map[string]string{"X-Forwarded-For": address})
+		return s.deliver(path+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`,
+			map[string]string{"X-Forwarded-For": address})
 	}
 	for range 20 {
 		view("192.0.2.1").is(http.StatusAccepted)
@@ -278,7 +298,9 @@ func TestArrive_WrongProofsCountedSeparately(t *testing.T) {
 	}
 	s.deliver(path, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
 	for range 5 {
-		s.send(call{method: http.MethodGet, path: leads, credential: s.jwt[:len(s.jwt)-2] + "xx"}).is(http.StatusUnauthorized)
+		s.send(call{
+			method: http.MethodGet, path: leads, credential: s.jwt[:len(s.jwt)-2] + "xx",
+		}).is(http.StatusUnauthorized)
 	}
 	for range 100 {
 		s.deliver("/in/"+missingID, `{}`, nil)
@@ -290,9 +312,13 @@ func TestArrive_WrongProofsCountedSeparately(t *testing.T) {
 func TestArrive_MetaChallenge(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"access"}`)
+	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine",` +
+		`"accessToken":"access"}`)
 	ask := func(token string) reply {
-		return s.request(call{method: http.MethodGet, path: path + "?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=" + token})
+		return s.request(call{
+			method: http.MethodGet,
+			path:   path + "?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=" + token,
+		})
 	}
 	shown := ask("mine").is(http.StatusOK)
 	require.Equal(t, "1158201444", shown.raw)
@@ -300,7 +326,8 @@ func TestArrive_MetaChallenge(t *testing.T) {
 	for _, token := range []string{"app", "access", ""} {
 		ask(token).is(http.StatusForbidden)
 	}
-	body := `{"object":"page","entry":[{"id":"1","changes":[{"field":"leadgen","value":{"leadgen_id":"11","form_id":"2"}},{"field":"feed","value":{}},{"field":"leadgen","value":{"leadgen_id":12}}]}]}`
+	body := `{"object":"page","entry":[{"id":"1","changes":[{"field":"leadgen","value":{"leadgen_id":"11",` +
+		`"form_id":"2"}},{"field":"feed","value":{}},{"field":"leadgen","value":{"leadgen_id":12}}]}]}`
 	mac := hmac.New(sha256.New, []byte("app"))
 	mac.Write([]byte(body))
 	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}
@@ -317,15 +344,19 @@ func TestArrive_MetaChangesAreIndependent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
-	body := `{"entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":"x"}},{"field":"leadgen","value":{"leadgen_id":12}}]},7]}`
+	body := `{"entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":"x"}},{"field":"leadgen",` +
+		`"value":{"leadgen_id":12}}]},7]}`
 	mac := hmac.New(sha256.New, []byte("app"))
 	mac.Write([]byte(body))
 	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}
 	first := s.deliver(path, body, signed).is(http.StatusOK)
 	require.Equal(t, first.raw, s.deliver(path, body, signed).is(http.StatusOK).raw)
-	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(first))
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()},
+		s.arrival(first))
 	require.Eventually(t, func() bool {
-		return pgtest.Value[string](t, s.pool, `SELECT coalesce(string_agg(state, ' ' ORDER BY state), '') FROM views.arrival WHERE account = $1`, s.account) ==
+		return pgtest.Value[string](t, s.pool,
+			`SELECT coalesce(string_agg(state, ' ' ORDER BY state), '') FROM views.arrival WHERE account = $1`,
+			s.account) ==
 			"quarantined quarantined received"
 	}, time.Minute, 5*time.Millisecond)
 }
@@ -334,7 +365,9 @@ func TestArrive_MetaChangesAreIndependent(t *testing.T) {
 func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(4)})
+	s.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, RateLimit: new(1.0), RateBurst: new(4),
+	})
 	path, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`)
 	post := func(ids ...string) reply {
 		changes := make([]string, len(ids))
@@ -344,7 +377,9 @@ func TestArrive_MetaLeadsAreCounted(t *testing.T) {
 		body := `{"entry":[{"changes":[` + strings.Join(changes, ",") + `]}]}`
 		mac := hmac.New(sha256.New, []byte("app"))
 		mac.Write([]byte(body))
-		return s.deliver(path, body, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))})
+		return s.deliver(path, body, map[string]string{
+			"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil)),
+		})
 	}
 	post("1").is(http.StatusOK)
 	ids := make([]string, 4*4)
@@ -361,16 +396,21 @@ func TestArrive_FeatureDisabled(t *testing.T) {
 	path, _ := s.createIntake(bearerIntake)
 	s.provision(ownAccount, account.Settings{})
 	kept := s.deliver(path, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)
-	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()}, s.arrival(kept))
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalQuarantined{}.EventType()},
+		s.arrival(kept))
 }
 
 // A post whose mapping exceeds the cost limit is quarantined.
 func TestArrive_CostlyPosts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.createIntake(strings.Replace(bearerIntake, `"mapping":{`, `"mapping":{"name":"string(body.a.exists(x, body.a.exists(y, x == y + 1)))",`, 1))
+	path, _ := s.createIntake(
+		strings.Replace(bearerIntake, `"mapping":{`,
+			`"mapping":{"name":"string(body.a.exists(x, body.a.exists(y, x == y + 1)))",`, 1),
+	)
 	for field, elements := range map[string]int{"name": 2000, "body": 20_000} {
-		answered := s.deliver(path, `{"phone":"9876543210","a":[`+strings.Repeat("1,", elements)+`1]}`, validProof).is(http.StatusOK)
+		answered := s.deliver(path, `{"phone":"9876543210","a":[`+strings.Repeat("1,", elements)+`1]}`,
+			validProof).is(http.StatusOK)
 		shown := s.as(http.MethodGet, arrivalsPath+"/"+answered.at("arrivalId").(string), "").is(http.StatusOK)
 		require.Equal(t, "quarantined", shown.at("data", "state"))
 		require.Equal(t, field, shown.at("data", "reasons").([]any)[0].(map[string]any)["field"])
@@ -387,7 +427,8 @@ func TestGet_HandshakesAndArrivals(t *testing.T) {
 	answer := s.request(call{path: linkedIn + "?challengeCode=" + code}).is(http.StatusOK)
 	mac := hmac.New(sha256.New, []byte("client-secret"))
 	mac.Write([]byte(code))
-	require.JSONEq(t, fmt.Sprintf(`{"challengeCode":%q,"challengeResponse":%q}`, code, hex.EncodeToString(mac.Sum(nil))), answer.raw)
+	require.JSONEq(t,
+		fmt.Sprintf(`{"challengeCode":%q,"challengeResponse":%q}`, code, hex.EncodeToString(mac.Sum(nil))), answer.raw)
 	s.request(call{path: linkedIn}).is(http.StatusBadRequest)
 
 	slack, _ := s.createIntake(`{"name":"Slack","kind":"webhook","secret":"signing","handshake":"challenge",
@@ -399,12 +440,19 @@ func TestGet_HandshakesAndArrivals(t *testing.T) {
 	exotel, _ := s.createIntake(`{"name":"Exotel","kind":"webhook","secret":"theirs-and-long-enough","acceptGet":true,
 		"signature":{"scheme":"query","name":"token"},"mapping":{"phone":"body.CallFrom","deliveryId":"body.CallSid"}}`)
 	s.request(call{path: exotel + "?CallSid=c1&CallFrom=09876512346&token=wrong"}).is(http.StatusUnauthorized)
-	first := s.request(call{path: exotel + "?CallSid=c1&CallFrom=09876512346&token=theirs-and-long-enough"}).is(http.StatusOK)
-	again := s.request(call{path: exotel + "?CallSid=c1&CallFrom=09876512346&token=theirs-and-long-enough"}).is(http.StatusOK)
+	first := s.request(call{
+		path: exotel + "?CallSid=c1&CallFrom=09876512346&token=theirs-and-long-enough",
+	}).is(http.StatusOK)
+	again := s.request(call{
+		path: exotel + "?CallSid=c1&CallFrom=09876512346&token=theirs-and-long-enough",
+	}).is(http.StatusOK)
 	require.Equal(t, first.at("arrivalId"), again.at("arrivalId"))
 	s.leadOf(first, "+919876512346")
-	s.request(call{method: http.MethodHead, path: exotel + "?CallFrom=09876512346&token=theirs-and-long-enough"}).is(http.StatusMethodNotAllowed)
-	shown := s.as(http.MethodGet, after("/api/v1/crm/arrivals/"+first.at("arrivalId").(string), first), "").is(http.StatusOK)
+	s.request(call{
+		method: http.MethodHead, path: exotel + "?CallFrom=09876512346&token=theirs-and-long-enough",
+	}).is(http.StatusMethodNotAllowed)
+	shown := s.as(http.MethodGet, after("/api/v1/crm/arrivals/"+first.at("arrivalId").(string), first),
+		"").is(http.StatusOK)
 	require.NotContains(t, shown.raw, "theirs-and-long-enough")
 	require.NotContains(t, fmt.Sprint(s.written()), "theirs-and-long-enough")
 
@@ -417,15 +465,21 @@ func TestRotate_OldSecretDuringOverlap(t *testing.T) {
 	s := start(t)
 	path, created := s.createIntake(bearerIntake)
 	rotate := intakes + "/" + created.at("data", "intakeId").(string) + "/secret/rotate"
-	require.Equal(t, []string{"overlap"}, s.as(http.MethodPost, rotate, `{"overlap":"169h"}`).is(http.StatusBadRequest).fieldsNamed())
-	require.Equal(t, []string{"overlap"}, s.as(http.MethodPost, rotate, `{"overlap":"a day"}`).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"overlap"},
+		s.as(http.MethodPost, rotate, `{"overlap":"169h"}`).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"overlap"},
+		s.as(http.MethodPost, rotate, `{"overlap":"a day"}`).is(http.StatusBadRequest).fieldsNamed())
 	rotated := s.as(http.MethodPost, rotate, `{"overlap":"24h"}`).is(http.StatusOK)
 	require.NotEmpty(t, rotated.at("data", "oldSecretUntil"))
 	s.deliver(path, `{"id":"1","phone":"9876512345"}`, validProof).is(http.StatusOK)
-	s.deliver(path, `{"id":"2","phone":"9876512345"}`, map[string]string{"Authorization": "Bearer " + rotated.at("data", "secret").(string)}).is(http.StatusOK)
+	s.deliver(path, `{"id":"2","phone":"9876512345"}`, map[string]string{
+		"Authorization": "Bearer " + rotated.at("data", "secret").(string),
+	}).is(http.StatusOK)
 	last := s.as(http.MethodPost, rotate, `{"secret":"another-and-long-enough"}`).is(http.StatusOK)
 	require.Nil(t, last.at("data", "oldSecretUntil"))
-	s.deliver(path, `{"id":"3","phone":"9876512345"}`, map[string]string{"Authorization": "Bearer " + rotated.at("data", "secret").(string)}).is(http.StatusUnauthorized)
+	s.deliver(path, `{"id":"3","phone":"9876512345"}`, map[string]string{
+		"Authorization": "Bearer " + rotated.at("data", "secret").(string),
+	}).is(http.StatusUnauthorized)
 	s.deliver(path, `{"id":"3","phone":"9876512345"}`, validProof).is(http.StatusUnauthorized)
 }
 
@@ -434,7 +488,10 @@ func TestArrive_SeveralPersons(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	list, _ := s.createIntake(strings.Replace(bearerIntake, `,"mapping":{"deliveryId":"body.id"}`, "", 1))
-	post := call{method: http.MethodPost, path: list, body: `[{"phone":"9876512401","name":"A"},{"phone":"9876512402"},{"name":"nobody"}]`, header: validProof}
+	post := call{
+		method: http.MethodPost, path: list,
+		body: `[{"phone":"9876512401","name":"A"},{"phone":"9876512402"},{"name":"nobody"}]`, header: validProof,
+	}
 	first := s.request(post).is(http.StatusOK)
 	require.Equal(t, first.at("arrivalId"), s.request(post).is(http.StatusOK).at("arrivalId"))
 	require.Len(t, s.leadsOf("9876512401"), 1)
@@ -448,8 +505,12 @@ func TestArrive_SeveralPersons(t *testing.T) {
 	s.as(http.MethodPost, arrivalsPath+"/"+quarantined+"/resubmit", `{"set":{"phone":"9876512403"}}`).is(http.StatusOK)
 
 	whatsApp, _ := s.createIntake(`{"name":"WhatsApp","kind":"whatsapp","secret":"app-secret"}`)
-	require.Equal(t, "42", s.request(call{path: whatsApp + "?hub.mode=subscribe&hub.challenge=42&hub.verify_token=app-secret"}).is(http.StatusOK).raw)
-	body := `{"entry":[{"changes":[{"field":"messages","value":{"contacts":[{"profile":{"name":"Wei"},"wa_id":"6593334444"}],"messages":[{"from":"6593334444","id":"w1","text":{"body":"Hi"}}]}}]}]}`
+	require.Equal(t, "42",
+		s.request(call{
+			path: whatsApp + "?hub.mode=subscribe&hub.challenge=42&hub.verify_token=app-secret",
+		}).is(http.StatusOK).raw)
+	body := `{"entry":[{"changes":[{"field":"messages","value":{"contacts":[{"profile":{"name":"Wei"},` +
+		`"wa_id":"6593334444"}],"messages":[{"from":"6593334444","id":"w1","text":{"body":"Hi"}}]}}]}]}`
 	mac := hmac.New(sha256.New, []byte("app-secret"))
 	mac.Write([]byte(body))
 	signed := map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))}

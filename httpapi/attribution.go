@@ -17,8 +17,9 @@ func (x *exchange) attribution() (answer, error) {
 		Rules: attribution.Rules{
 			Model: attribution.Model(cmp.Or(p.oneOf("model", attribution.Models()...), string(attribution.Last))),
 			Since: p.time("since"), Until: p.time("until"),
-			Window:   p.duration("window", attribution.DefaultWindow, attribution.Day, attribution.MaxWindow),
-			HalfLife: p.duration("halfLife", attribution.DefaultHalfLife, attribution.MinHalfLife, attribution.MaxHalfLife),
+			Window: p.duration("window", attribution.DefaultWindow, attribution.Day, attribution.MaxWindow),
+			HalfLife: p.duration("halfLife", attribution.DefaultHalfLife, attribution.MinHalfLife,
+				attribution.MaxHalfLife),
 		},
 		By:     attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
 		Visits: p.oneOf("include", "visits") != "",
@@ -42,7 +43,8 @@ func (p *params) duration(name string, without, least, most time.Duration) time.
 	}
 	d, err := attribution.ParseDuration(value)
 	if err != nil || d < least || d > most {
-		p.wrong.Add(name, "must be days or hours, from "+attribution.FormatDuration(least)+" to "+attribution.FormatDuration(most))
+		p.wrong.Add(name,
+			"must be days or hours, from "+attribution.FormatDuration(least)+" to "+attribution.FormatDuration(most))
 		return without
 	}
 	return d
@@ -57,7 +59,8 @@ func (p *params) asOf() query.AsOf {
 	return asOf
 }
 
-// positionAsOf returns the position that a list or report is as of. An account may have as many requests waiting for a view as in waitFor.
+// positionAsOf returns the position that a list or report is as of. An account may have as many requests waiting for a
+// view as in waitFor.
 func (x *exchange) positionAsOf(asOf query.AsOf) (eventstore.Position, error) {
 	waiting := x.load.waiting.of(x.caller.Account)
 	if !waiting.take(1) {

@@ -30,7 +30,9 @@ func attributed(r reply) (rows []string) {
 func TestAttribution_ModelsAndKeys(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	first := s.capture(`{"phone":"9876543210","metadata":{"source":"website","utm_source":"Google","utm_campaign":"diwali"}}`).is(http.StatusCreated)
+	first := s.capture(
+		`{"phone":"9876543210","metadata":{"source":"website","utm_source":"Google","utm_campaign":"diwali"}}`,
+	).is(http.StatusCreated)
 	s.capture(`{"phone":"9876543210","metadata":{"source":"google_ad","utm_medium":"cpc"}}`).is(http.StatusOK)
 	s.capture(`{"phone":"9876543210","opportunityValue":"100","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
 	s.capture(`{"phone":"9876543211","metadata":{"source":"website"}}`).is(http.StatusCreated)
@@ -39,12 +41,25 @@ func TestAttribution_ModelsAndKeys(t *testing.T) {
 	s.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
 
 	for query, want := range map[string][]string{
-		"":                            {"google_ad 1 0.000000 0.0000", "website 1 0.000000 0.0000", "whatsapp 1 1.000000 100.0000", "= 1.000000 100.0000"},
-		"?model=first":                {"google_ad 1 0.000000 0.0000", "website 1 1.000000 100.0000", "whatsapp 1 0.000000 0.0000", "= 1.000000 100.0000"},
-		"?model=linear":               {"google_ad 1 0.333333 33.3333", "website 1 0.333334 33.3334", "whatsapp 1 0.333333 33.3333", "= 1.000000 100.0000"},
-		"?model=position&by=medium":   {"(none) 2 0.800000 80.0000", "cpc 1 0.200000 20.0000", "= 1.000000 100.0000"},
-		"?by=campaign":                {"(none) 2 1.000000 100.0000", "diwali 1 0.000000 0.0000", "= 1.000000 100.0000"},
-		"?by=utmSource&model=first":   {"(none) 2 0.000000 0.0000", "Google 1 1.000000 100.0000", "= 1.000000 100.0000"},
+		"": {
+			"google_ad 1 0.000000 0.0000", "website 1 0.000000 0.0000", "whatsapp 1 1.000000 100.0000",
+			"= 1.000000 100.0000",
+		},
+		"?model=first": {
+			"google_ad 1 0.000000 0.0000", "website 1 1.000000 100.0000", "whatsapp 1 0.000000 0.0000",
+			"= 1.000000 100.0000",
+		},
+		"?model=linear": {
+			"google_ad 1 0.333333 33.3333", "website 1 0.333334 33.3334", "whatsapp 1 0.333333 33.3333",
+			"= 1.000000 100.0000",
+		},
+		"?model=position&by=medium": {"(none) 2 0.800000 80.0000", "cpc 1 0.200000 20.0000", "= 1.000000 100.0000"},
+		"?by=campaign": {
+			"(none) 2 1.000000 100.0000", "diwali 1 0.000000 0.0000", "= 1.000000 100.0000",
+		},
+		"?by=utmSource&model=first": {
+			"(none) 2 0.000000 0.0000", "Google 1 1.000000 100.0000", "= 1.000000 100.0000",
+		},
 		"?by=intake":                  {"(none) 3 1.000000 100.0000", "= 1.000000 100.0000"},
 		"?by=credential":              {"user:ann 3 1.000000 100.0000", "= 1.000000 100.0000"},
 		"?since=2999-01-01T00:00:00Z": {"= 0.000000 0.0000"},
@@ -58,19 +73,26 @@ func TestAttribution_ModelsAndKeys(t *testing.T) {
 			require.Equal(t, want, rows, query)
 		}
 	}
-	require.Equal(t, []string{"= 0.000000 0.0000"}, attributed(s.send(call{method: http.MethodGet, path: attribution, credential: s.stranger("")})), "another account")
-	s.send(call{method: http.MethodGet, path: attribution, credential: s.mint(ownAccount, "tokens:read")}).is(http.StatusForbidden)
+	require.Equal(t, []string{"= 0.000000 0.0000"},
+		attributed(s.send(call{method: http.MethodGet, path: attribution, credential: s.stranger("")})),
+		"another account")
+	s.send(call{
+		method: http.MethodGet, path: attribution, credential: s.mint(ownAccount, "tokens:read"),
+	}).is(http.StatusForbidden)
 }
 
 func TestAttribution_InvalidParameters(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for query, field := range map[string]string{
-		"model=best": "model", "by=phone": "by", "window=0d": "window", "window=366d": "window", "window=7": "window", "window=-1d": "window",
-		"window=23h": "window", "halfLife=x": "halfLife", "halfLife=0h": "halfLife", "include=everything": "include", "since=yesterday": "since", "until=1": "until",
-		"asOf=999999999": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf", "asOf=now": "asOf", "asOf=-1": "asOf", "asOf=01": "asOf", "minPosition=x": "minPosition",
+		"model=best": "model", "by=phone": "by", "window=0d": "window", "window=366d": "window", "window=7": "window",
+		"window=-1d": "window", "window=23h": "window", "halfLife=x": "halfLife", "halfLife=0h": "halfLife",
+		"include=everything": "include", "since=yesterday": "since", "until=1": "until",
+		"asOf=999999999": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf", "asOf=now": "asOf", "asOf=-1": "asOf",
+		"asOf=01": "asOf", "minPosition=x": "minPosition",
 	} {
-		require.Equal(t, []string{field}, s.as(http.MethodGet, attribution+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
+		require.Equal(t, []string{field},
+			s.as(http.MethodGet, attribution+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
 	}
 }
 
@@ -82,7 +104,8 @@ func TestAttribution_StageHistory(t *testing.T) {
 		return s.as(http.MethodPatch, leads+"/"+id, body).is(http.StatusOK).header.Get("X-Log-Position")
 	}
 	total := func(asOf string) string {
-		return s.as(http.MethodGet, attribution+"?asOf="+asOf, "").is(http.StatusOK).at("data", "total", "conversions").(string)
+		return s.as(http.MethodGet, attribution+"?asOf="+asOf, "").is(http.StatusOK).at("data",
+			"total", "conversions").(string)
 	}
 	won := patch(`{"status":"won"}`)
 	lost := patch(`{"status":"lost"}`)
@@ -92,11 +115,13 @@ func TestAttribution_StageHistory(t *testing.T) {
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, WonStages: []string{"lost"}})
 	configured, err := s.store.Head(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"1.000000", "0.000000", "1.000000"}, []string{total(won), total(lost), total(again)}, "the won stages are also read as of the position")
+	require.Equal(t, []string{"1.000000", "0.000000", "1.000000"}, []string{total(won), total(lost), total(again)},
+		"the won stages are also read as of the position")
 	require.Equal(t, "0.000000", total(fmt.Sprint(configured)))
 }
 
-// An answer as of a position has the same bytes after later arrivals, changes, joins, settings, an erasure and a rebuild.
+// An answer as of a position has the same bytes after later arrivals, changes, joins, settings, an erasure and a
+// rebuild.
 func TestAttribution_AsOfIsReproducible(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
@@ -108,7 +133,9 @@ func TestAttribution_AsOfIsReproducible(t *testing.T) {
 	afterLast := time.Now().UTC().Add(time.Millisecond).Format("2006-01-02T15:04:05.000Z")
 	position := s.as(http.MethodGet, after(attribution, last), "").is(http.StatusOK).at("data", "asOf")
 	queries := []string{"?model=linear&asOf=" + fmt.Sprintf("%.0f", position)}
-	require.Eventually(t, func() bool { return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") > afterLast }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return time.Now().UTC().Format("2006-01-02T15:04:05.000Z") > afterLast
+	}, time.Minute, time.Millisecond)
 	queries = append(queries, "?by=credential&asOf="+afterLast)
 	reports := func() (answers []string) {
 		for _, query := range queries {
@@ -129,7 +156,9 @@ func TestAttribution_AsOfIsReproducible(t *testing.T) {
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, WonStages: []string{"lost"}})
 	require.Equal(t, before, reports())
 	s.as(http.MethodGet, after(attribution, erased), "").is(http.StatusOK)
-	require.NoError(t, projection.Replay{URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Touch{}, view.Place{}}}.Run(t.Context()))
+	require.NoError(t, projection.Replay{
+		URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Touch{}, view.Place{}},
+	}.Run(t.Context()))
 	require.Equal(t, before, reports())
 }
 
@@ -140,9 +169,15 @@ func TestAttribution_WhileRebuilt(t *testing.T) {
 	s := startOn(t, url, url, nil, withConsole) // nothing builds conversions
 	head, err := s.store.Head(t.Context())
 	require.NoError(t, err)
-	pgtest.Exec(t, s.pool, `INSERT INTO views.checkpoint (projector, version, epoch, position, updated_at) VALUES ('touch', 1, '', $1, now())`, int64(head))
-	pgtest.Exec(t, s.pool, `INSERT INTO views.lead_change SELECT -i, $1, 'lead-' || i, now(), 'won', '' FROM generate_series(1, 2001) AS i`, ownAccount)
-	pgtest.Exec(t, s.pool, `INSERT INTO views.conversion_sweep (account, position, at, touch, leads) VALUES ($1, $2, now(), 0, 0)`, ownAccount, int64(head))
+	pgtest.Exec(t, s.pool,
+		`INSERT INTO views.checkpoint (projector, version, epoch, position, updated_at)
+			VALUES ('touch', 1, '', $1, now())`, int64(head))
+	pgtest.Exec(t, s.pool,
+		`INSERT INTO views.lead_change SELECT -i, $1, 'lead-' || i, now(), 'won', ''
+			FROM generate_series(1, 2001) AS i`, ownAccount)
+	pgtest.Exec(t, s.pool,
+		`INSERT INTO views.conversion_sweep (account, position, at, touch, leads) VALUES ($1, $2, now(), 0, 0)`,
+		ownAccount, int64(head))
 
 	s.request(call{method: http.MethodGet, path: attribution, credential: s.jwt}).is(http.StatusServiceUnavailable)
 	pgtest.Exec(t, s.pool, `INSERT INTO views.conversion_state (position, settings) VALUES ($1, 0)`, int64(head))

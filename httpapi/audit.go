@@ -16,25 +16,31 @@ import (
 func (x *exchange) auditTokens() (answer, error) {
 	p := x.params()
 	filter := query.AuditFilter{
-		TokenID: p.text("tokenId"), Type: p.oneOf("type", query.TokenEventTypes()...), Since: p.time("since"), Until: p.time("until"),
+		TokenID: p.text("tokenId"), Type: p.oneOf("type", query.TokenEventTypes()...), Since: p.time("since"),
+		Until: p.time("until"),
 	}
 	page := p.page()
 	if err := x.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
 	}
 	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
+		mediaParquet); media != mediaJSON {
 		// A stream may take longer than the timeout of an answer; each write has a deadline instead.
-		return streamed(x, media, export.TokenEvents(), x.Query.AuditTokensAll(x.detached(), x.caller.Account, filter)), nil
+		return streamed(x, media, export.TokenEvents(),
+			x.Query.AuditTokensAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
 }
 
-// auditTrail answers with the audit records of the account, of changes and of accesses to personal data: by page as JSON, or all as
-// CSV, JSON lines or Parquet.
+// auditTrail answers with the audit records of the account, of changes and of accesses to personal data: by page as
+// JSON, or all as CSV, JSON lines or Parquet.
 func (x *exchange) auditTrail() (answer, error) {
 	p := x.params()
-	filter := query.TrailFilter{Type: strings.ToLower(p.text("type")), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.time("since"), Until: p.time("until")}
+	filter := query.TrailFilter{
+		Type: strings.ToLower(p.text("type")), Actor: p.text("actor"), Subject: p.text("subject"),
+		Since: p.time("since"), Until: p.time("until"),
+	}
 	if filter.Type != "" && !query.TrailPattern(filter.Type) {
 		p.wrong.Add("type", "must be a type of the audit trail such as webhook.updated or webhook.*")
 	}
@@ -43,14 +49,15 @@ func (x *exchange) auditTrail() (answer, error) {
 		return answer{}, err
 	}
 	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
+		mediaParquet); media != mediaJSON {
 		return streamed(x, media, export.Trail(), x.Query.TrailAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.Trail(x.ctx, x.caller.Account, filter, page))
 }
 
-// signedTree is a checkpoint of the account's audit tree in an answer. Checkpoint is the signed text that leadlog verify --tree reads; Size
-// and RootHash repeat its content.
+// signedTree is a checkpoint of the account's audit tree in an answer. Checkpoint is the signed text that leadlog
+// verify --tree reads; Size and RootHash repeat its content.
 type signedTree struct {
 	Size       int64  `json:"size"`
 	RootHash   string `json:"rootHash"`

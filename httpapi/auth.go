@@ -71,8 +71,8 @@ func capturing(x *exchange) error {
 	return err
 }
 
-// admit admits the caller's account, and adds the credential to the admission, so that the append checks it. A caller whose
-// credential is revoked gets only a 401, and no information about the account.
+// admit admits the caller's account, and adds the credential to the admission, so that the append checks it. A caller
+// whose credential is revoked gets only a 401, and no information about the account.
 func (x *exchange) admit(by func(command.Admission) command.Admission) (err error) {
 	x.admission, err = x.Directory.Admit(x.ctx, x.caller)
 	x.admission = by(x.admission)
@@ -96,9 +96,9 @@ func (x *exchange) bearer() (string, error) {
 	return credential, nil
 }
 
-// byToken authenticates an API token and admits its account. A cached valid token is accepted, because the append checks it again.
-// A value with a wrong checksum is refused without a look-up, and so without a limit. Any other value is looked up on the log,
-// within the limit of the client's address or of the token.
+// byToken authenticates an API token and admits its account. A cached valid token is accepted, because the append
+// checks it again. A value with a wrong checksum is refused without a look-up, and so without a limit. Any other value
+// is looked up on the log, within the limit of the client's address or of the token.
 func (x *exchange) byToken(credential string) error {
 	x.record.credential = "token"
 	value, err := token.ParseValue(credential)
@@ -119,8 +119,8 @@ func (x *exchange) byToken(credential string) error {
 	return x.admit(func(a command.Admission) command.Admission { return a.ByToken(value, cached) })
 }
 
-// byJWT authenticates a JWT that has all of the scopes. Its account must be provisioned, unless the scope is admin, which provisions
-// accounts.
+// byJWT authenticates a JWT that has all of the scopes. Its account must be provisioned, unless the scope is admin,
+// which provisions accounts.
 func (x *exchange) byJWT(credential string, age time.Duration, scopes ...string) (Identity, error) {
 	identity, err := x.verify(credential, age)
 	if err != nil && !errors.Is(err, command.ErrNotProvisioned) {
@@ -137,8 +137,8 @@ func (x *exchange) byJWT(credential string, age time.Duration, scopes ...string)
 	return identity, err
 }
 
-// verify authenticates a JWT. Only a JWT that the issuer did not sign counts as a guess. Age is the maximum age of the cached account
-// in which revocations are looked up.
+// verify authenticates a JWT. Only a JWT that the issuer did not sign counts as a guess. Age is the maximum age of the
+// cached account in which revocations are looked up.
 func (x *exchange) verify(credential string, age time.Duration) (Identity, error) {
 	x.record.credential = "jwt"
 	if x.JWT == nil {
@@ -161,7 +161,8 @@ func (x *exchange) verify(credential string, age time.Duration) (Identity, error
 	return identity, x.Directory.AdmitJWT(x.ctx, identity.Account, identity.Issued, age)
 }
 
-// sample records, asynchronously, the use of an API token, dry runs included, or the refusal of a token's earlier value.
+// sample records, asynchronously, the use of an API token, dry runs included, or the refusal of a token's earlier
+// value.
 func (x *exchange) sample(err error) {
 	if x.Uses == nil {
 		return
@@ -184,8 +185,9 @@ func (x *exchange) identify(account, actor, credential string) {
 // confirmTimeout bounds confirmRefusal.
 const confirmTimeout = 5 * time.Second
 
-// confirmRefusal returns the error of a request if its credential is still valid, and otherwise the error of the credential, because the
-// holder of a revoked token must learn nothing else. It has a timeout of its own, since a slow body may have used up the request's.
+// confirmRefusal returns the error of a request if its credential is still valid, and otherwise the error of the
+// credential, because the holder of a revoked token must learn nothing else. It has a timeout of its own, since a slow
+// body may have used up the request's.
 func (x *exchange) confirmRefusal(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTimeout)
 	defer cancel()

@@ -26,8 +26,8 @@ func (s *service) status(credential string) int {
 	return s.send(call{method: http.MethodPost, path: leads, credential: credential, body: `{}`}).status
 }
 
-// A token with a wrong checksum is rejected without a look-up, so it must not count against the limit of look-ups. After a restart every
-// token needs a look-up.
+// A token with a wrong checksum is rejected without a look-up, so it must not count against the limit of look-ups.
+// After a restart every token needs a look-up.
 func TestCredentials_JunkDoesNotBlockTokens(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -72,7 +72,9 @@ func TestCredentials_UntrustedProxyIsReported(t *testing.T) {
 	t.Parallel()
 	s := start(t, unchanged)
 	for range 3 {
-		s.request(call{method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Forwarded-For": "198.51.100.7"}})
+		s.request(call{
+			method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Forwarded-For": "198.51.100.7"},
+		})
 	}
 	require.Equal(t, 1, strings.Count(s.log.String(), "LEADLOG_TRUSTED_PROXIES"))
 	require.NotContains(t, s.log.String(), "198.51.100.7")
@@ -92,7 +94,9 @@ func TestJWKS_NoKeysYetIsUnavailable(t *testing.T) {
 	unsigned.Header["kid"] = "k"
 	good, err := unsigned.SignedString(key)
 	require.NoError(t, err)
-	for _, c := range []call{{method: http.MethodGet, path: leads}, {method: http.MethodPost, path: leads, body: `{"phone":"9876543210"}`}} {
+	for _, c := range []call{{method: http.MethodGet, path: leads}, {
+		method: http.MethodPost, path: leads, body: `{"phone":"9876543210"}`,
+	}} {
 		c.credential = good
 		r := s.send(c).is(http.StatusServiceUnavailable)
 		require.NotEmpty(t, r.header.Get("Retry-After"))
@@ -106,7 +110,9 @@ const accounts = "/api/v1/admin/accounts/"
 // issued returns a JWT of the test's account with an earlier time of issue.
 func (s *service) issued(ago time.Duration) string {
 	s.t.Helper()
-	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: s.account, Subject: "ann", TTL: 2 * time.Hour}, time.Now().Add(-ago))
+	text, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{
+		Account: s.account, Subject: "ann", TTL: 2 * time.Hour,
+	}, time.Now().Add(-ago))
 	require.NoError(s.t, err)
 	return text
 }
@@ -136,7 +142,8 @@ func TestRevocation_InEveryProcess(t *testing.T) {
 	require.NoError(t, err)
 	id, value := s.token()
 	epoch, now := time.Unix(1, 0), time.Now().Add(-time.Minute).Truncate(time.Second)
-	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: withoutIssueTime}).status)
+	require.Equal(t, http.StatusOK,
+		other.send(call{method: http.MethodGet, path: leads, credential: withoutIssueTime}).status)
 	for _, c := range []call{
 		{method: http.MethodPost, path: leads, body: `{"phone":"9876543219"}`},
 		{method: http.MethodPost, path: leads, body: `{"phone":"1"}`},
@@ -163,11 +170,21 @@ func TestRevocation_InEveryProcess(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return other.send(call{method: http.MethodGet, path: leads, credential: old}).status == http.StatusUnauthorized
 	}, soon, 10*time.Millisecond, "reads use the cache")
-	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: withoutIssueTime}).status, "a JWT without iat is refused")
-	require.Equal(t, http.StatusUnauthorized, other.send(call{method: http.MethodGet, path: leads, credential: future}).status, "a JWT with iat in milliseconds is refused")
+	require.Equal(t, http.StatusUnauthorized,
+		other.send(call{method: http.MethodGet, path: leads, credential: withoutIssueTime}).status,
+		"a JWT without iat is refused")
+	require.Equal(t, http.StatusUnauthorized,
+		other.send(call{method: http.MethodGet, path: leads, credential: future}).status,
+		"a JWT with iat in milliseconds is refused")
 	require.Equal(t, http.StatusOK, other.send(call{method: http.MethodGet, path: leads, credential: fresh}).status)
-	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: fresh, body: `{"phone":"9876543210"}`}).status)
-	require.Equal(t, http.StatusCreated, other.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543218"}`}).status,
+	require.Equal(t, http.StatusCreated,
+		other.send(call{
+			method: http.MethodPost, path: leads, credential: fresh, body: `{"phone":"9876543210"}`,
+		}).status)
+	require.Equal(t, http.StatusCreated,
+		other.send(call{
+			method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543218"}`,
+		}).status,
 		"the revocation of JWTs does not apply to API tokens")
 }
 
@@ -183,13 +200,16 @@ func TestRevocation_RejectsFutureTime(t *testing.T) {
 	kept := put(`{"features":["crm_api"],"stages":["a","b"],"jwtNotBefore":null}`)
 	require.Equal(t, http.StatusOK, kept.status, kept.raw)
 	require.Equal(t, []any{"a", "b"}, kept.at("data", "stages"))
-	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"), "a change of stages keeps the revocation")
+	require.Equal(t, before.UTC().Format("2006-01-02T15:04:05.000Z"), kept.at("data", "jwtNotBefore"),
+		"a change of stages keeps the revocation")
 	shown := s.send(call{method: http.MethodGet, path: after(accounts+s.account, kept), credential: admin})
 	require.Equal(t, kept.at("data"), shown.at("data"))
 
 	for _, body := range []string{
-		fmt.Sprintf(`{"jwtNotBefore":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339)), `{"jwtNotBefore":"yesterday"}`, `{"jwtNotBefore":7}`,
-		`{"jwtNotBefore":"0001-01-01T00:30:00+14:00"}`, // year 0 in UTC: an answer with it would not be accepted as a request
+		fmt.Sprintf(`{"jwtNotBefore":%q}`, time.Now().Add(time.Hour).Format(time.RFC3339)),
+		`{"jwtNotBefore":"yesterday"}`, `{"jwtNotBefore":7}`,
+		// year 0 in UTC: an answer with it would not be accepted as a request
+		`{"jwtNotBefore":"0001-01-01T00:30:00+14:00"}`,
 	} {
 		require.Equal(t, []string{"jwtNotBefore"}, put(body).is(http.StatusBadRequest).fieldsNamed())
 	}

@@ -43,8 +43,8 @@ type capturedLine struct {
 	Replayed bool `json:"replayed,omitzero"`
 }
 
-// captureBatch captures leads, one per line, and answers lines while it reads more. A line that fails does not affect the others:
-// once the answer has begun, its status is 200.
+// captureBatch captures leads, one per line, and answers lines while it reads more. A line that fails does not affect
+// the others: once the answer has begun, its status is 200.
 func (x *exchange) captureBatch() (answer, error) {
 	if err := x.admission.Confirm(x.ctx, x.Directory); err != nil { // there may be no line whose append checks it
 		return answer{}, err
@@ -83,11 +83,11 @@ func (x *exchange) answerLines(key string) error {
 
 	x.w.Header().Set("Content-Type", mediaNDJSON+"; charset=utf-8")
 	x.w.Header().Set("Trailer", positionHeader+", "+limitHeader)
-	// The rest of an unread body must not be parsed as the next request. net/http prevents that only when it reads the body before
-	// it answers.
+	// The rest of an unread body must not be parsed as the next request. net/http prevents that only when it reads the
+	// body before it answers.
 	x.w.Header().Set("Connection", "close")
-	// The status is written after the first read: that read sends 100 Continue to a client that waits for it, which is impossible
-	// after another status.
+	// The status is written after the first read: that read sends 100 Continue to a client that waits for it, which is
+	// impossible after another status.
 	begin := sync.OnceFunc(func() { x.w.WriteHeader(http.StatusOK) })
 	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] { return x.arrivals(ctx, lines, key) }
 	var last eventstore.Position
@@ -109,7 +109,8 @@ func (x *exchange) answerLines(key string) error {
 	return out.err
 }
 
-// arrivals yields the lines as captures, and counts each against the account's limits. The request itself was counted as the first.
+// arrivals yields the lines as captures, and counts each against the account's limits. The request itself was counted
+// as the first.
 func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.BatchArrival] {
 	return func(yield func(command.BatchArrival) bool) {
 		counted := true
@@ -134,33 +135,39 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) 
 	}
 }
 
-// batchArrival returns one line as a capture. Lines are captured concurrently, so each has its own copy of the admission.
-func (x *exchange) batchArrival(line bodyLine, failed error, admission command.Admission, key string) command.BatchArrival {
-	return command.BatchArrival{Line: line.Number, Bytes: len(line.Text), Read: func(ctx context.Context) (command.CaptureLead, error) {
-		if _, limited := errors.AsType[limitError](failed); limited {
-			return command.CaptureLead{}, failed
-		}
-		cmd := command.CaptureLead{Admission: admission, Keep: true, EnterStream: x.enterStream}
-		if failed == nil {
-			cmd.Body, failed = ParseObject(line.Text)
-		}
-		if failed != nil {
-			if revoked := admission.Confirm(ctx, x.Directory); revoked != nil {
-				failed = revoked
+// batchArrival returns one line as a capture. Lines are captured concurrently, so each has its own copy of the
+// admission.
+func (x *exchange) batchArrival(
+	line bodyLine, failed error, admission command.Admission, key string,
+) command.BatchArrival {
+	return command.BatchArrival{Line: line.Number, Bytes: len(line.Text),
+		Read: func(ctx context.Context) (command.CaptureLead, error) {
+			if _, limited := errors.AsType[limitError](failed); limited {
+				return command.CaptureLead{}, failed
 			}
-			return command.CaptureLead{}, failed
-		}
-		if key != "" {
-			cmd.IdempotencyKey = key + " " + strconv.Itoa(line.Number) // the key of a single capture has no space
-		}
-		return cmd, nil
-	}}
+			cmd := command.CaptureLead{Admission: admission, Keep: true, EnterStream: x.enterStream}
+			if failed == nil {
+				cmd.Body, failed = ParseObject(line.Text)
+			}
+			if failed != nil {
+				if revoked := admission.Confirm(ctx, x.Directory); revoked != nil {
+					failed = revoked
+				}
+				return command.CaptureLead{}, failed
+			}
+			if key != "" {
+				cmd.IdempotencyKey = key + " " + strconv.Itoa(line.Number) // the key of a single capture has no space
+			}
+			return cmd, nil
+		}}
 }
 
 // appendLine appends the answer to one line, and returns the position of the line's events.
 func (x *exchange) appendLine(to []byte, arrived *command.BatchOutcome) ([]byte, eventstore.Position, error) {
 	if captured := &arrived.LeadCaptured; arrived.Err == nil {
-		encoded, err := encode(capturedLine{arrived.Line, captureStatus(captured), newCapturedEnvelope(captured, false), captured.Replayed})
+		encoded, err := encode(capturedLine{
+			arrived.Line, captureStatus(captured), newCapturedEnvelope(captured, false), captured.Replayed,
+		})
 		return append(to, encoded...), captured.Position, err
 	}
 	f := describe(arrived.Err)
@@ -210,10 +217,11 @@ type bodyLine struct {
 
 // lineReader reads the lines of a body ahead of the captures.
 //
-// Many clients send their whole body before they read an answer. If reading waited until the answers are read, such a client and the
-// service would wait for each other. So reading does not stop, but slows down when it is 1 MiB ahead: a client that reads its answers
-// then holds 1 MiB of memory instead of up to 32. All batches share a budget for the lines that they have read ahead. When it is used
-// up, reading does wait, and a client that does not read its answers is disconnected.
+// Many clients send their whole body before they read an answer. If reading waited until the answers are read, such a
+// client and the service would wait for each other. So reading does not stop, but slows down when it is 1 MiB ahead: a
+// client that reads its answers then holds 1 MiB of memory instead of up to 32. All batches share a budget for the
+// lines that they have read ahead. When it is used up, reading does wait, and a client that does not read its answers
+// is disconnected.
 type lineReader struct {
 	control *http.ResponseController
 	body    io.Reader     // without the limit
@@ -228,7 +236,8 @@ type lineReader struct {
 }
 
 const (
-	// batchBytes is the part of the budget of every batch: for its longest line, the captures in flight, and aheadLimit.
+	// batchBytes is the part of the budget of every batch: for its longest line, the captures in flight, and
+	// aheadLimit.
 	batchBytes  = 4 << 20
 	aheadLimit  = 1 << 20               // bytes ahead at full speed
 	readSize    = 64 << 10              // maximum bytes per read
@@ -265,7 +274,8 @@ func (r *lineReader) run() {
 		r.ahead.Add(int64(len(line.Text)))
 		r.lines <- bodyLine{line, err}
 		if err != nil {
-			// The client may still be sending: closing the connection now could discard the answers that it has not read.
+			// The client may still be sending: closing the connection now could discard the answers that it has not
+			// read.
 			_, _ = io.CopyN(io.Discard, r.body, maxBatchBody)
 			return
 		}
@@ -289,8 +299,8 @@ func (r *lineReader) Read(p []byte) (int, error) {
 	return r.limited.Read(p[:min(len(p), readSize)])
 }
 
-// backpressure waits until less than aheadLimit is read ahead, or for readPause while the budget allows more. The error is
-// errOverloaded after readTimeout.
+// backpressure waits until less than aheadLimit is read ahead, or for readPause while the budget allows more. The error
+// is errOverloaded after readTimeout.
 func (r *lineReader) backpressure() error {
 	pause, deadline := time.NewTicker(readPause), time.Now().Add(readTimeout)
 	defer pause.Stop()

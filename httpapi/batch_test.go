@@ -40,7 +40,10 @@ func (r reply) lines(t *testing.T) []map[string]any {
 // sendBatch sends lines with the JWT of the account.
 func (s *service) sendBatch(body string, header ...string) reply {
 	s.t.Helper()
-	c := call{method: http.MethodPost, path: batch, credential: s.jwt, body: body, header: map[string]string{"Content-Type": "application/x-ndjson"}}
+	c := call{
+		method: http.MethodPost, path: batch, credential: s.jwt, body: body,
+		header: map[string]string{"Content-Type": "application/x-ndjson"},
+	}
 	for i := 0; i < len(header); i += 2 {
 		c.header[header[i]] = header[i+1]
 	}
@@ -84,7 +87,8 @@ var dependentArrivals = []string{
 	`{"phone":"9876543213","status":"WON","leadTemperature":"Hot"}` + " \t\r",
 	`{"phone":"9876543214"` + manyFields(51) + `}`,
 	`{"phone":"9876543214"` + manyFields(30) + `}`,
-	`{"phone":"9876543214","metadata":{"source":"website"},"customFields":{` + strings.TrimPrefix(strings.ReplaceAll(manyFields(30), "k", "other"), ",") + `}}`,
+	`{"phone":"9876543214","metadata":{"source":"website"},` +
+		`"customFields":{` + strings.TrimPrefix(strings.ReplaceAll(manyFields(30), "k", "other"), ",") + `}}`,
 	`{"phone":"9876543215","note":"` + strings.Repeat("x", 2<<20) + `"}`,
 	"\ufeff" + `{"phone":"9876543216"}`,
 }
@@ -184,7 +188,8 @@ func TestBatch_BadLineDoesNotAffectOthers(t *testing.T) {
 func TestBatch_PositionOfLastEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+batch, strings.NewReader("{\"phone\":\"9876543210\"}\n{}\n"))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+batch,
+		strings.NewReader("{\"phone\":\"9876543210\"}\n{}\n"))
 	require.NoError(t, err)
 	request.Header.Set("Authorization", "Bearer "+s.jwt)
 	began := time.Now()
@@ -196,7 +201,8 @@ func TestBatch_PositionOfLastEvent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint(s.last()), response.Trailer.Get("X-Log-Position"))
 	var remaining int
-	_, err = fmt.Sscanf(response.Trailer.Get("RateLimit"), `"capture";r=%d;t=%d`, &remaining, new(int)) // t is 0 when the bucket is full
+	// t is 0 when the bucket is full
+	_, err = fmt.Sscanf(response.Trailer.Get("RateLimit"), `"capture";r=%d;t=%d`, &remaining, new(int))
 	require.NoError(t, err, response.Trailer.Get("RateLimit"))
 	require.GreaterOrEqual(t, remaining, 98, "the trailer has the remaining requests after the last line")
 	require.LessOrEqual(t, remaining, 98+int(10*time.Since(began).Seconds()), "the bucket refills at ten a second")
@@ -218,7 +224,8 @@ func TestBatch_IdempotencyKey(t *testing.T) {
 	s := start(t)
 	const body = `{"phone":"9876543210","metadata":{"source":"website"}}` + "\n" +
 		`{"phone":"9876543210","name":"Asha","metadata":{"source":"website"}}` + "\n" +
-		`{"phone":"12"}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}`
+		`{"phone":"12"}` + "\n" + `{"phone":"9876543210","metadata":{"source":"api"}}` + "\n" +
+		`{"phone":"9876543210","metadata":{"source":"api"}}`
 	first := s.sendBatch(body, "Idempotency-Key", "k").lines(t)
 	require.Equal(t, []int{201, 200, 400, 200, 409}, statuses(first))
 	head := s.last()
@@ -254,9 +261,10 @@ func TestBatch_Authorization(t *testing.T) {
 		"an invalid key":             {value, "application/jsonl", "a b", 400},
 		"an API token":               {value, "application/json; charset=utf-8", "k", 200},
 	} {
-		r := s.send(call{method: http.MethodPost, path: batch, credential: c.credential, body: "{}", header: map[string]string{
-			"Content-Type": c.media, "Idempotency-Key": c.key,
-		}})
+		r := s.send(call{method: http.MethodPost, path: batch, credential: c.credential,
+			body: "{}", header: map[string]string{
+				"Content-Type": c.media, "Idempotency-Key": c.key,
+			}})
 		require.Equal(t, c.status, r.status, "%s: %s", name, r.raw)
 	}
 }
@@ -264,7 +272,8 @@ func TestBatch_Authorization(t *testing.T) {
 func TestBatch_Limits(t *testing.T) {
 	t.Parallel()
 	s := unlimited(t)
-	lines := s.sendBatch(strings.Repeat("{}\n", 10_001) + strings.Repeat("{\"phone\":\"9876543210\"}\n", 2_000)).lines(t)
+	lines := s.sendBatch(strings.Repeat("{}\n", 10_001) + strings.Repeat("{\"phone\":\"9876543210\"}\n", 2_000)).
+		lines(t)
 	require.Len(t, lines, 10_001)
 	require.InDelta(t, 400, lines[9_999]["status"], 0)
 	require.InDelta(t, 413, lines[10_000]["status"], 0)
@@ -277,7 +286,8 @@ func TestBatch_Limits(t *testing.T) {
 	exactly := s.sendBatch(full).lines(t)
 	require.Len(t, exactly, 32)
 	require.InDelta(t, 409, exactly[31]["status"], 0)
-	require.Equal(t, http.StatusRequestEntityTooLarge, s.sendBatch(full+"\n").status, "the Content-Length exceeds the limit")
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.sendBatch(full+"\n").status,
+		"the Content-Length exceeds the limit")
 
 	streamed := s.stream(strings.NewReader(full + "{\"phone\":\"9876543211\"}\n")).lines(t)
 	require.Len(t, streamed, 33)
@@ -309,7 +319,9 @@ type wire struct {
 func (s *service) wire(credential string) *wire {
 	s.t.Helper()
 	conn := s.dial()
-	_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n", batch, credential)
+	_, err := fmt.Fprintf(conn,
+		"POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nTransfer-Encoding: chunked\r\n\r\n",
+		batch, credential)
 	require.NoError(s.t, err)
 	return &wire{t: s.t, conn: conn.(*net.TCPConn), body: httputil.NewChunkedWriter(conn)}
 }
@@ -400,7 +412,9 @@ func TestBatchStream_ClientDisconnects(t *testing.T) {
 		}
 		require.NoError(t, w.conn.SetLinger(0))
 		require.NoError(t, w.conn.Close())
-		require.Eventually(t, func() bool { return strings.Count(s.log.String(), `"route":"/api/v1/crm/leads/batch"`) == round+1 },
+		require.Eventually(t, func() bool {
+			return strings.Count(s.log.String(), `"route":"/api/v1/crm/leads/batch"`) == round+1
+		},
 			time.Minute, 5*time.Millisecond, "the batch has ended")
 		marker := s.capture(fmt.Sprintf(`{"email":"after%d@example.com"}`, round))
 		for email := range acknowledged {
@@ -420,7 +434,9 @@ func TestBatchStream_TruncatedBody(t *testing.T) {
 	require.NoError(t, w.conn.CloseWrite())
 	answers, err := io.ReadAll(w.answers())
 	require.NoError(t, err)
-	lines := reply{status: 200, raw: string(answers), header: http.Header{"Content-Type": {"application/x-ndjson; charset=utf-8"}}}.lines(t)
+	lines := reply{
+		status: 200, raw: string(answers), header: http.Header{"Content-Type": {"application/x-ndjson; charset=utf-8"}},
+	}.lines(t)
 	require.Equal(t, []int{201, 400}, statuses(lines))
 }
 
@@ -430,7 +446,9 @@ func TestBatchStream_Expect100Continue(t *testing.T) {
 	for body, want := range map[string][]int{"{\"email\":\"a@example.com\"}\n": {201}, "\n": {}} {
 		conn := s.dial()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-		_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+		_, err := fmt.Fprintf(conn,
+			"POST %s HTTP/1.1\r\nHost: leadlog\r\nAuthorization: Bearer %s\r\nExpect: "+
+				"100-continue\r\nContent-Length: %d\r\n\r\n",
 			batch, s.jwt, len(body))
 		require.NoError(t, err)
 		answer := bufio.NewReader(conn)
@@ -443,7 +461,8 @@ func TestBatchStream_Expect100Continue(t *testing.T) {
 		require.NoError(t, err)
 		raw, err := io.ReadAll(response.Body)
 		require.NoError(t, err)
-		require.ElementsMatch(t, want, statuses(reply{status: response.StatusCode, header: response.Header, raw: string(raw)}.lines(t)))
+		require.ElementsMatch(t, want,
+			statuses(reply{status: response.StatusCode, header: response.Header, raw: string(raw)}.lines(t)))
 	}
 }
 
@@ -454,10 +473,14 @@ func TestBatchStream_EndsAfterLongSilence(t *testing.T) {
 	address := b.serveChanged(func(server *http.Server) { server.WriteTimeout = time.Nanosecond })
 	for _, c := range []call{
 		{method: http.MethodPost, path: batch, body: "\n\n"},
-		{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", header: map[string]string{"Accept": "application/x-ndjson"}},
+		{
+			method: http.MethodGet, path: "/api/v1/crm/audit/tokens",
+			header: map[string]string{"Accept": "application/x-ndjson"},
+		},
 		{method: http.MethodGet, path: "/console/audit.ndjson"},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path, strings.NewReader(c.body))
+		request, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+address+c.path,
+			strings.NewReader(c.body))
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer "+b.jwt)
 		request.Header.Set("Accept", c.header["Accept"])

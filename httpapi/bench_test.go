@@ -52,7 +52,8 @@ func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store
 	})
 	require.NoError(b, err)
 	created, err := commands.CreateToken(b.Context(), command.CreateToken{
-		Caller: command.Caller{Account: ownAccount, Actor: "user:ann", ReadsLeads: true}, Name: "bench", ExpiresInDays: 1,
+		Caller: command.Caller{Account: ownAccount, Actor: "user:ann", ReadsLeads: true}, Name: "bench",
+		ExpiresInDays: 1,
 	})
 	require.NoError(b, err)
 	verifier, err := httpapi.NewHS256([]byte(jwtSecret), httpapi.VerifierOptions{})
@@ -66,7 +67,8 @@ func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		body := fmt.Sprintf(`{"name":"Asha Rao","phone":"+91%d","email":"a%d@example.com",`+
-			`"metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`, 9_000_000_000+i, i)
+			`"metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`,
+			9_000_000_000+i, i)
 		request, err := http.NewRequest(http.MethodPost, "/api/v1/crm/leads", strings.NewReader(body))
 		require.NoError(b, err)
 		request.Header, request.RemoteAddr = header, "192.0.2.1:1234"
@@ -102,7 +104,8 @@ func (l *discardingLog) Append(_ context.Context, writes ...eventstore.Write) (e
 			position := eventstore.Position(l.position.Add(1))
 			if l.remember {
 				l.events[w.Stream] = append(l.events[w.Stream], eventstore.Recorded{
-					Event: e, Stream: w.Stream, Revision: eventstore.Revision(len(l.events[w.Stream])), Position: position,
+					Event: e, Stream: w.Stream, Revision: eventstore.Revision(len(l.events[w.Stream])),
+					Position: position,
 				})
 			}
 		}
@@ -110,7 +113,9 @@ func (l *discardingLog) Append(_ context.Context, writes ...eventstore.Write) (e
 	return eventstore.Position(l.position.Load()), nil
 }
 
-func (l *discardingLog) Read(_ context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (l *discardingLog) Read(
+	_ context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		for _, e := range l.events[stream][min(int(from), len(l.events[stream])):] {
 			if !yield(e, nil) {

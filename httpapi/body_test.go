@@ -31,7 +31,8 @@ func TestBody_ReadsToEnd(t *testing.T) {
 	for _, length := range []int{0, 1, 511, 512, 513, 64<<10 - 1, 64 << 10, 64<<10 + 1, 320 << 10, maxBody} {
 		want := bytes.Repeat([]byte("lead"), length/4+1)[:length]
 		for reader, read := range map[string]func(io.Reader) io.Reader{
-			"at once": func(r io.Reader) io.Reader { return r }, "in halves": iotest.HalfReader, "EOF with data": iotest.DataErrReader,
+			"at once": func(r io.Reader) io.Reader { return r }, "in halves": iotest.HalfReader,
+			"EOF with data": iotest.DataErrReader,
 		} {
 			for _, announced := range []int64{int64(length), -1} {
 				r := &http.Request{Body: io.NopCloser(read(bytes.NewReader(want))), ContentLength: announced}
@@ -51,7 +52,8 @@ func TestBody_ReadsToEnd(t *testing.T) {
 func TestBody_SlowBodyRestartsTimeout(t *testing.T) {
 	t.Parallel()
 	x := &exchange{
-		api: &api{load: newLoad(Options{})}, w: httptest.NewRecorder(), r: httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`)),
+		api: &api{load: newLoad(Options{})}, w: httptest.NewRecorder(),
+		r:      httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{}`)),
 		record: &record{},
 	}
 	x.ctx, x.cancel = context.WithTimeout(t.Context(), 0)
@@ -64,7 +66,9 @@ func TestBody_SlowBodyRestartsTimeout(t *testing.T) {
 
 func TestParseObject_CompactMembers(t *testing.T) {
 	t.Parallel()
-	members, err := ParseObject([]byte("\xef\xbb\xbf { \"a\" : { \"b c\" : [ 1 , 2.50 , -0e1 ] } ,\n\"\\u0061b\":\"x  y\\n\\\\u0000\" }\r\n"))
+	members, err := ParseObject(
+		[]byte("\xef\xbb\xbf { \"a\" : { \"b c\" : [ 1 , 2.50 , -0e1 ] } ,\n\"\\u0061b\":\"x  y\\n\\\\u0000\" }\r\n"),
+	)
 	require.NoError(t, err)
 	require.Len(t, members, 2)
 	require.Equal(t, `{"b c":[1,2.50,-0e1]}`, string(members["a"]))
@@ -76,23 +80,29 @@ func TestParseObject_CompactMembers(t *testing.T) {
 	}
 }
 
-// The views receive a decision as Go values, and a rebuild reads its JSON from the log. A value with another spelling would make the
-// rebuilt view differ.
+// The views receive a decision as Go values, and a rebuild reads its JSON from the log. A value with another spelling
+// would make the rebuilt view differ.
 func TestParseObject_DecisionRoundTrip(t *testing.T) {
 	t.Parallel()
 	rules := lead.Rules{Region: "IN", Stages: []string{"new", "won"}}
 	ids := lead.NewIDs{Lead: "l", Contact: "c", Opportunity: "o"}
 	for _, value := range []string{
-		`"Pune"`, `"\u0041\/\n\u00e9"`, `"é\\"`, `"<b>&\u2028"`, `"\u007f"`, `1.50`, `1E2`, `-0`, `false`, `[ 1 , "\u0041" ]`, `{"b" : "\u0042", "a":[{}]}`, `{}`, `""`, `null`,
+		`"Pune"`, `"\u0041\/\n\u00e9"`, `"é\\"`, `"<b>&\u2028"`, `"\u007f"`, `1.50`, `1E2`, `-0`, `false`,
+		`[ 1 , "\u0041" ]`, `{"b" : "\u0042", "a":[{}]}`, `{}`, `""`, `null`,
 	} {
-		for _, format := range []string{`"k":%s`, `"\u006b":%s`, `"customFields":{"k":%s}`, `"metadata":{"k":%s,"source":"shop","ip":"::1"}`, `"name":%s,"opportunityValue":7.50`} {
+		for _, format := range []string{
+			`"k":%s`, `"\u006b":%s`, `"customFields":{"k":%s}`, `"metadata":{"k":%s,"source":"shop","ip":"::1"}`,
+			`"name":%s,"opportunityValue":7.50`,
+		} {
 			body, err := ParseObject(fmt.Appendf(nil, `{"phone":"+919876543210",`+format+`}`, value))
 			require.NoError(t, err)
 			arrival, err := lead.ParseArrival(body, rules, lead.Client{IP: "203.0.113.7", UserAgent: `"a\b"`})
 			if err != nil { // a name that is not a string
 				continue
 			}
-			for _, owner := range []*lead.State{nil, {ID: "l", LeadFields: event.LeadFields{Phone: "+919876543210", Status: "new"}}} {
+			for _, owner := range []*lead.State{nil, {
+				ID: "l", LeadFields: event.LeadFields{Phone: "+919876543210", Status: "new"},
+			}} {
 				decision, err := lead.Decide(arrival, rules, owner, nil, ids)
 				require.NoError(t, err)
 				name, encoded, err := event.Encode(decision.Fact)
@@ -116,12 +126,14 @@ func TestParseObject_RejectsAmbiguousJSON(t *testing.T) {
 	require.NoError(t, err)
 	for body, at := range map[string]string{
 		`[]`: "body", `"x"`: "body", `null`: "body", `1`: "body", `{`: "body", `{"a":1`: "body", `{"a":"`: "body",
-		`{}x`: "body", `{}{}`: "body", `{} null`: "body", `{"a":1,}`: "body", `{a:1}`: "body", `// {}`: "body", `{}` + "\x00": "body",
-		`{"a":1,"a":2}`: "a", `{"a":1,"\u0061":2}`: "a", `{"m":{"k":1,"k":2}}`: "m", `{"m":[{"k":1,"\u006b":2}]}`: "m",
-		`{"a":"\u0000"}`: "a", `{"a":"x\u0000y"}`: "a", `{"a":{"\u0000":1}}`: "a", `{"\u0000":1}`: "body", "{\"a\":\"\x00\"}": "a",
+		`{}x`: "body", `{}{}`: "body", `{} null`: "body", `{"a":1,}`: "body", `{a:1}`: "body", `// {}`: "body",
+		`{}` + "\x00": "body", `{"a":1,"a":2}`: "a", `{"a":1,"\u0061":2}`: "a", `{"m":{"k":1,"k":2}}`: "m",
+		`{"m":[{"k":1,"\u006b":2}]}`: "m", `{"a":"\u0000"}`: "a", `{"a":"x\u0000y"}`: "a", `{"a":{"\u0000":1}}`: "a",
+		`{"\u0000":1}`:     "body",
+		"{\"a\":\"\x00\"}": "a",
 		`{"a":"\\\u0000"}`: "a",
-		"{\"a\":\"\xff\"}": "a", "{\"\xff\":1}": "body", `{"a":"\ud800"}`: "a", `{"a":"\udc00\ud800"}`: "a", `{"\ud800":1}`: "body",
-		`{"a":1e400}`: "a", `{"a":[-1e999]}`: "a", `{"a":1e10000000}`: "a",
+		"{\"a\":\"\xff\"}": "a", "{\"\xff\":1}": "body", `{"a":"\ud800"}`: "a", `{"a":"\udc00\ud800"}`: "a",
+		`{"\ud800":1}`: "body", `{"a":1e400}`: "a", `{"a":[-1e999]}`: "a", `{"a":1e10000000}`: "a",
 		deep(33): "d", deep(100_000): "d",
 		`{"a":NaN}`: "a", `{"a":Infinity}`: "a", `{"a":01}`: "body", `{"a":'x'}`: "a", `{"a":+1}`: "a",
 		"\xff\xfe{\x00}\x00": "body",
@@ -142,10 +154,12 @@ func TestParseObject_TruncatesLongKey(t *testing.T) {
 	require.Equal(t, strings.Repeat("é", 50)+"…", wrong[0].Field)
 }
 
-// FuzzParseObject requires that an accepted object has the same value in encoding/json, no NUL, and members that parse to themselves.
+// FuzzParseObject requires that an accepted object has the same value in encoding/json, no NUL, and members that parse
+// to themselves.
 func FuzzParseObject(f *testing.F) {
 	for _, seed := range []string{
-		``, `{}`, `{"a":[1,{"b":null}]}`, `{"a":"\u0000"}`, `{"a":1,"\u0061":2}`, "\xef\xbb\xbf{ }", `{"a":1e400}`, `{"\ud83d\ude00":"\\u0000"}`,
+		``, `{}`, `{"a":[1,{"b":null}]}`, `{"a":"\u0000"}`, `{"a":1,"\u0061":2}`, "\xef\xbb\xbf{ }", `{"a":1e400}`,
+		`{"\ud83d\ude00":"\\u0000"}`,
 	} {
 		f.Add([]byte(seed))
 	}

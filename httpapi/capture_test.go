@@ -21,7 +21,8 @@ func TestCapture_CreatesAndMerges(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 
-	created := s.capture(`{"name":"Asha","phone":"98765 43210","opportunityValue":"₹1,20,000.50","city":"Pune"}`).is(http.StatusCreated)
+	created := s.capture(`{"name":"Asha","phone":"98765 43210","opportunityValue":"₹1,20,000.50","city":"Pune"}`).
+		is(http.StatusCreated)
 	require.True(t, strings.HasPrefix(created.raw, `{"success":true,"merged":false,"data":{"leadId":`), created.raw)
 	require.Equal(t, "+919876543210", created.at("data", "phone"))
 	require.Equal(t, "", created.at("data", "email"))
@@ -30,7 +31,8 @@ func TestCapture_CreatesAndMerges(t *testing.T) {
 	require.NotContains(t, created.at("data"), "metadata")
 	require.NotEmpty(t, created.header.Get("X-Log-Position"))
 
-	merged := s.capture(`{"phone":"+919876543210","email":"asha@example.com","metadata":{"source":"website"}}`).is(http.StatusOK)
+	merged := s.capture(`{"phone":"+919876543210","email":"asha@example.com","metadata":{"source":"website"}}`).
+		is(http.StatusOK)
 	require.Equal(t, true, merged.at("merged"))
 	require.Equal(t, created.at("data", "leadId"), merged.at("data", "leadId"))
 	require.Equal(t, "asha@example.com", merged.at("data", "email"))
@@ -40,12 +42,14 @@ func TestCapture_CreatesAndMerges(t *testing.T) {
 	require.Equal(t, s.address, one.at("data", "metadata", "ip"))
 	require.Equal(t, "Go-http-client/1.1", one.at("data", "metadata", "userAgent"))
 
-	sources := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string)+"/sources", merged), "").is(http.StatusOK)
+	sources := s.as(http.MethodGet, after(leads+"/"+created.at("data", "leadId").(string)+"/sources", merged),
+		"").is(http.StatusOK)
 	require.Len(t, sources.at("data"), 2)
 	require.Nil(t, sources.at("nextCursor"))
 	require.Contains(t, sources.body, "nextCursor")
 
-	events := s.as(http.MethodGet, leads+"/"+created.at("data", "leadId").(string)+"/events?limit=1", "").is(http.StatusOK)
+	events := s.as(http.MethodGet, leads+"/"+created.at("data", "leadId").(string)+"/events?limit=1",
+		"").is(http.StatusOK)
 	require.Len(t, events.at("data"), 1)
 	require.NotNil(t, events.at("nextCursor"))
 	require.Equal(t, "lead.created", events.at("data").([]any)[0].(map[string]any)["type"])
@@ -77,10 +81,12 @@ func TestCapture_FieldErrors(t *testing.T) {
 		body   string
 		fields []string
 	}{
-		"no body":            {``, []string{"phone"}},
-		"an empty object":    {`{}`, []string{"phone"}},
-		"a bad email":        {`{"phone":"9876543210","email":"a@@b"}`, []string{"email"}},
-		"several":            {`{"phone":"x","email":"y","leadTemperature":"mild"}`, []string{"phone", "email", "leadTemperature"}},
+		"no body":         {``, []string{"phone"}},
+		"an empty object": {`{}`, []string{"phone"}},
+		"a bad email":     {`{"phone":"9876543210","email":"a@@b"}`, []string{"email"}},
+		"several": {
+			`{"phone":"x","email":"y","leadTemperature":"mild"}`, []string{"phone", "email", "leadTemperature"},
+		},
 		"51 custom fields":   {`{"phone":"9876543210"` + manyFields(51) + `}`, []string{"customFields"}},
 		"an oversized value": {`{"phone":"9876543210","note":"` + strings.Repeat("x", 2001) + `"}`, []string{"note"}},
 		"no JSON":            {`phone=1`, []string{"body"}},
@@ -135,9 +141,13 @@ func TestCapture_Authorization(t *testing.T) {
 		value:                    http.StatusUnauthorized,
 		"Bearer":                 http.StatusUnauthorized,
 	} {
-		s.send(call{method: http.MethodPost, path: leads, body: `{}`, header: map[string]string{"Authorization": header}}).is(status)
+		s.send(call{
+			method: http.MethodPost, path: leads, body: `{}`, header: map[string]string{"Authorization": header},
+		}).is(status)
 	}
-	byToken := s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`}).is(http.StatusCreated)
+	byToken := s.send(call{
+		method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`,
+	}).is(http.StatusCreated)
 	events := s.as(http.MethodGet, leads+"/"+byToken.at("data", "leadId").(string)+"/events", "")
 	require.Equal(t, "token:"+id, events.at("data").([]any)[0].(map[string]any)["actor"])
 }
@@ -170,14 +180,19 @@ func TestQuota_CaptureRetryAfter(t *testing.T) {
 	require.Regexp(t, `^"capture";r=1;t=\d+$`, first.header.Get("RateLimit"))
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusConflict)
 
-	refused := s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `x`, header: map[string]string{"Content-Type": "text/plain"}})
+	refused := s.send(call{
+		method: http.MethodPost, path: leads, credential: s.jwt, body: `x`,
+		header: map[string]string{"Content-Type": "text/plain"},
+	})
 	require.Equal(t, http.StatusTooManyRequests, refused.status, "429 takes precedence over 415: %s", refused.raw)
 	require.Equal(t, "Rate limit exceeded", refused.at("message"))
 	require.Regexp(t, `^[1-9]\d*$`, refused.header.Get("Retry-After"))
 	require.Regexp(t, `^"capture";r=0;t=\d+$`, refused.header.Get("RateLimit"))
 
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	other := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`})
+	other := s.send(call{
+		method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`,
+	})
 	require.Equal(t, http.StatusCreated, other.status, "another account has its own quota")
 }
 
@@ -241,11 +256,14 @@ func TestQuota_SharedBetweenProcesses(t *testing.T) {
 	one := start(t)
 	other := one.another()
 	slow, burst := 1e-6, 6
-	one.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &slow, RateBurst: &burst})
+	one.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, RateLimit: &slow, RateBurst: &burst,
+	})
 	statuses := map[int]int{}
 	for i := range 10 {
 		for _, process := range []*service{one, other} {
-			statuses[process.capture(fmt.Sprintf(`{"phone":"+9198765432%02d","metadata":{"source":"website"}}`, i)).status]++
+			statuses[process.capture(fmt.Sprintf(`{"phone":"+9198765432%02d","metadata":{"source":"website"}}`, i)).
+				status]++
 		}
 	}
 	require.Equal(t, 14, statuses[http.StatusTooManyRequests], "%v", statuses)
@@ -331,8 +349,12 @@ func TestDryRun_IdempotencyKey(t *testing.T) {
 func TestDryRun_RejectsUnclearFlag(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for _, query := range []string{"dryRun=", "dryRun=1", "dryRun=TRUE", "dryRun=true&dryRun=false", "dryRun=true&dryRun=true", "dryRun=tru%zz", "dryRun=true;x=1"} {
-		require.Equal(t, []string{"dryRun"}, s.as(http.MethodPost, leads+"?"+query, `{"phone":"9876543210"}`).is(http.StatusBadRequest).fieldsNamed())
+	for _, query := range []string{
+		"dryRun=", "dryRun=1", "dryRun=TRUE", "dryRun=true&dryRun=false", "dryRun=true&dryRun=true", "dryRun=tru%zz",
+		"dryRun=true;x=1",
+	} {
+		require.Equal(t, []string{"dryRun"},
+			s.as(http.MethodPost, leads+"?"+query, `{"phone":"9876543210"}`).is(http.StatusBadRequest).fieldsNamed())
 	}
 	batch := s.as(http.MethodPost, leads+"/batch?dryRun=true", `{"phone":"9876543210"}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"dryRun"}, batch.fieldsNamed())
@@ -346,7 +368,8 @@ func TestDryRun_AuthorizationAndQuota(t *testing.T) {
 	id, value := s.token()
 	s.dryRun(value, "", `{"phone":"9876543210"}`).is(http.StatusCreated)
 	other.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
-	require.Equal(t, http.StatusUnauthorized, s.dryRun(value, "", `{"phone":"9876543210"}`).status, "without an append, the cached token is validated")
+	require.Equal(t, http.StatusUnauthorized, s.dryRun(value, "", `{"phone":"9876543210"}`).status,
+		"without an append, the cached token is validated")
 	s.dryRun(s.jwt, "", `{"phone":"9876543210"}`).is(http.StatusTooManyRequests)
 
 	s.provision("lapsed", account.Settings{Features: []string{account.FeatureAPI}})

@@ -15,7 +15,8 @@ import (
 
 func TestConnections_ClosesLongestIdle(t *testing.T) {
 	t.Parallel()
-	held, hold, idled, refused := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 100), make(chan struct{}, 100)
+	held, hold, idled, refused := make(chan struct{}, 1), make(chan struct{}), make(chan struct{}, 100),
+		make(chan struct{}, 100)
 	release := sync.OnceFunc(func() { close(hold) })
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

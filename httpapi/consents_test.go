@@ -29,9 +29,11 @@ func TestConsents_OfCapturesAndByHand(t *testing.T) {
 	require.Equal(t, []any{true, "3", "https://example.com/form", "checkbox", "127.0.0.1"},
 		[]any{whatsapp["granted"], whatsapp["version"], whatsapp["url"], whatsapp["method"], whatsapp["ip"]})
 
-	withdrawn := s.as(http.MethodPost, path, `{"purpose":"whatsapp","granted":false,"method":"phone call"}`).is(http.StatusCreated)
+	withdrawn := s.as(http.MethodPost, path, `{"purpose":"whatsapp","granted":false,"method":"phone call"}`).
+		is(http.StatusCreated)
 	require.Len(t, withdrawn.at("data"), 2, "what is current")
-	again := s.as(http.MethodPost, path, `[{"purpose":"whatsapp","granted":false,"method":"phone call"}]`).is(http.StatusCreated)
+	again := s.as(http.MethodPost, path, `[{"purpose":"whatsapp","granted":false,"method":"phone call"}]`).
+		is(http.StatusCreated)
 	require.Equal(t, withdrawn.at("data"), again.at("data"))
 	require.Len(t, list(""), 3, "the same again changes nothing")
 	s.as(http.MethodPost, path, `[{"purpose":"call","text":"yes"},{"purpose":"email"}]`).is(http.StatusCreated)
@@ -42,21 +44,30 @@ func TestConsents_OfCapturesAndByHand(t *testing.T) {
 		shown, _ := r.at("data", "consents").(map[string]any)
 		return len(shown) == 3 && shown["whatsapp"] == granted["whatsapp"] && shown["call"] == granted["call"]
 	})
-	require.Contains(t, s.as(http.MethodGet, leads, "").is(http.StatusOK).raw, `"consents":{"call":true,"email":true,"whatsapp":false}`)
+	require.Contains(t, s.as(http.MethodGet, leads, "").is(http.StatusOK).raw,
+		`"consents":{"call":true,"email":true,"whatsapp":false}`)
 	require.Equal(t, map[string]any{"whatsapp": true, "call": false},
-		s.as(http.MethodGet, leads+"/"+id+"?asOf="+whatsapp["at"].(string), "").is(http.StatusOK).at("data", "consents"))
-	s.eventually("/api/v1/crm/audit/events?type=lead.consented", func(r reply) bool { return len(r.at("data").([]any)) == 2 })
+		s.as(http.MethodGet, leads+"/"+id+"?asOf="+whatsapp["at"].(string),
+			"").is(http.StatusOK).at("data", "consents"))
+	s.eventually("/api/v1/crm/audit/events?type=lead.consented", func(r reply) bool {
+		return len(r.at("data").([]any)) == 2
+	})
 	require.NotContains(t, s.as(http.MethodGet, "/api/v1/crm/audit/events?type=lead.consented", "").raw, "phone call")
 
 	never := s.leadID(s.capture(`{"phone":"9876543299"}`).is(http.StatusCreated))
-	for filter, found := range map[string]bool{"call": true, "-call": false, "whatsapp": false, "-whatsapp": true, "post": false, "-post": false, "call&status=new": true, "call&q=zzz": false} {
+	for filter, found := range map[string]bool{
+		"call": true, "-call": false, "whatsapp": false, "-whatsapp": true, "post": false, "-post": false,
+		"call&status=new": true, "call&q=zzz": false,
+	} {
 		r := s.as(http.MethodGet, leads+"?consent="+filter, "").is(http.StatusOK)
 		require.Equal(t, found, strings.Contains(r.raw, id), filter)
 		require.NotContains(t, r.raw, never, filter)
 	}
 
 	// A join brings the consents of the other lead. The latest of each purpose counts.
-	other := s.leadID(s.capture(`{"phone":"9876543211","metadata":{"consent":{"purpose":"whatsapp"}}}`).is(http.StatusCreated))
+	other := s.leadID(
+		s.capture(`{"phone":"9876543211","metadata":{"consent":{"purpose":"whatsapp"}}}`).is(http.StatusCreated),
+	)
 	s.join(id, other).is(http.StatusOK)
 	require.Len(t, list(""), 6)
 	s.eventually(leads+"/"+id, func(r reply) bool {
@@ -65,10 +76,14 @@ func TestConsents_OfCapturesAndByHand(t *testing.T) {
 	})
 
 	write := s.mint(ownAccount, "leads:write")
-	sent := s.send(call{method: http.MethodPost, path: path, credential: write, body: `{"purpose":"post"}`}).is(http.StatusCreated)
+	sent := s.send(call{
+		method: http.MethodPost, path: path, credential: write, body: `{"purpose":"post"}`,
+	}).is(http.StatusCreated)
 	require.Len(t, sent.at("data"), 1, "without leads:read only what was sent")
 	s.send(call{method: http.MethodGet, path: path, credential: write}).is(http.StatusForbidden)
-	s.send(call{method: http.MethodPost, path: path, credential: s.stranger(""), body: `{"purpose":"x"}`}).is(http.StatusNotFound)
+	s.send(call{
+		method: http.MethodPost, path: path, credential: s.stranger(""), body: `{"purpose":"x"}`,
+	}).is(http.StatusNotFound)
 	s.erase(id, http.StatusOK)
 	s.as(http.MethodGet, path, "").is(http.StatusNotFound)
 	s.as(http.MethodPost, path, `{"purpose":"x"}`).is(http.StatusNotFound)
@@ -79,14 +94,17 @@ func TestConsents_Invalid(t *testing.T) {
 	s := startAlone(t)
 	id := s.leadID(s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
 	many := "[" + strings.TrimSuffix(strings.Repeat(`{"purpose":"a"},`, 21), ",") + "]"
-	large := `[` + strings.TrimSuffix(strings.Repeat(`{"purpose":"a","text":"`+strings.Repeat("x", 3900)+`"},`, 5), ",") + `]`
+	large := `[` + strings.TrimSuffix(strings.Repeat(`{"purpose":"a","text":"`+strings.Repeat("x", 3900)+`"},`, 5),
+		",") + `]`
 	for body, field := range map[string]string{
-		`{}`: "consent.purpose", `{"purpose":" "}`: "consent.purpose", `{"purpose":7}`: "consent.purpose", `[]`: "consent", `"x"`: "consent",
+		`{}`: "consent.purpose", `{"purpose":" "}`: "consent.purpose", `{"purpose":7}`: "consent.purpose",
+		`[]`: "consent", `"x"`: "consent",
 		`{"purpose":"` + strings.Repeat("p", 51) + `"}`:              "consent.purpose",
 		`[{"purpose":"a"},{"purpose":"b","granted":"yes"}]`:          "consent[1].granted",
 		`{"purpose":"a","text":"` + strings.Repeat("t", 4001) + `"}`: "consent.text",
 		`{"purpose":"a","method":"` + strings.Repeat("m", 51) + `"}`: "consent.method",
-		`{"purpose":"a","version":1}`:                                "consent.version", many: "consent", large: "consent",
+		`{"purpose":"a","version":1}`:                                "consent.version", many: "consent",
+		large: "consent",
 	} {
 		wrong := s.as(http.MethodPost, leads+"/"+id+"/consents", body).is(http.StatusBadRequest)
 		require.Equal(t, []string{field}, wrong.fieldsNamed(), body[:min(len(body), 60)])
@@ -96,7 +114,8 @@ func TestConsents_Invalid(t *testing.T) {
 			s.erase(s.leadID(inCapture), http.StatusOK)
 			continue
 		}
-		require.Equal(t, []string{"metadata." + field}, inCapture.is(http.StatusBadRequest).fieldsNamed(), body[:min(len(body), 60)])
+		require.Equal(t, []string{"metadata." + field}, inCapture.is(http.StatusBadRequest).fieldsNamed(),
+			body[:min(len(body), 60)])
 	}
 	s.as(http.MethodPost, leads+"/"+id+"/consents", `{"purpose":"a"`).is(http.StatusBadRequest)
 	s.as(http.MethodPost, leads+"/"+id+"/consents", ``).is(http.StatusBadRequest)

@@ -14,7 +14,8 @@ import (
 
 const consolePath = "/console"
 
-// mountConsole adds the console's routes. The console authenticates callers and explains errors as the API does, through gate.
+// mountConsole adds the console's routes. The console authenticates callers and explains errors as the API does,
+// through gate.
 func (a *api) mountConsole() {
 	if a.ConsoleKey == nil {
 		return
@@ -22,7 +23,8 @@ func (a *api) mountConsole() {
 	pages := console.New(console.Options{
 		Commands: a.Commands, Eraser: a.Eraser, Resubmissions: a.Resubmissions, Directory: a.Directory, Query: a.Query,
 		Tree: a.Tree, LogTree: a.LogTree, Gate: gate{a}, Log: a.Log, Now: a.Now, Base: a.BasePath + consolePath,
-		Key: a.ConsoleKey, Codes: a.ConsoleCodes, Provider: a.ConsoleProvider, Stopping: a.Stopping, Troubles: a.troubles,
+		Key: a.ConsoleKey, Codes: a.ConsoleCodes, Provider: a.ConsoleProvider, Stopping: a.Stopping,
+		Troubles: a.troubles,
 	})
 	a.router.Mount(a.BasePath+consolePath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		record := w.(*record)
@@ -64,7 +66,8 @@ func (g gate) SignIn(r *http.Request, jwt string) (console.Identity, error) {
 		return console.Identity{}, err
 	}
 	return console.Identity{
-		Account: identity.Account, Subject: identity.Subject, Scopes: identity.Scopes(), Issued: identity.Issued, Expires: identity.Expires,
+		Account: identity.Account, Subject: identity.Subject, Scopes: identity.Scopes(), Issued: identity.Issued,
+		Expires: identity.Expires,
 	}, nil
 }
 
@@ -76,15 +79,19 @@ func (g gate) Caller(r *http.Request) command.Caller { return g.exchange(r).call
 
 // Secure implements console.Gate. X-Forwarded-Proto of a trusted proxy counts.
 func (g gate) Secure(r *http.Request) bool {
-	return r.TLS != nil || within(address(r.RemoteAddr), g.api.TrustedProxies) && strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+	return r.TLS != nil || within(address(r.RemoteAddr), g.api.TrustedProxies) &&
+		strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
 func (g gate) Explain(err error) console.Failure {
 	f := describe(err)
-	return console.Failure{Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter}
+	return console.Failure{
+		Status: f.status, Message: f.envelope.Message, Fields: f.envelope.Errors, RetryAfter: f.retryAfter,
+	}
 }
 
-// TakeOn implements console.Gate. Requests without a session are not counted, because slow unauthenticated clients must not occupy slots.
+// TakeOn implements console.Gate. Requests without a session are not counted, because slow unauthenticated clients must
+// not occupy slots.
 func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
 	requests := g.api.load.requests.of(account)
 	if !requests.take(1) {
@@ -118,7 +125,9 @@ func (g gate) Export(account string) (leave func(), err error) {
 	return g.api.load.exports.of(account).enter()
 }
 
-func (g gate) TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (query.FilterPreview, error) {
+func (g gate) TryFilter(
+	r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string,
+) (query.FilterPreview, error) {
 	x := g.exchange(r)
 	x.caller = caller
 	return x.tryFilter(endpoint, filter, time.Time{})

@@ -47,7 +47,9 @@ func (s *service) browser() *browser {
 	s.t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(s.t, err)
-	return &browser{s, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &browser{s, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}}
 }
 
 // pageReply is a response; goTo is the target of its redirect.
@@ -60,7 +62,8 @@ type pageReply struct {
 
 func (b *browser) do(method, path string, form url.Values, header ...string) pageReply {
 	b.t.Helper()
-	request, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path, strings.NewReader(form.Encode()))
+	request, err := http.NewRequestWithContext(b.t.Context(), method, b.server.URL+path,
+		strings.NewReader(form.Encode()))
 	require.NoError(b.t, err)
 	if form != nil {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -126,7 +129,8 @@ func TestSession_ScopesOfJWT(t *testing.T) {
 	require.NotContains(t, r.body, "Create a token")
 	require.NotContains(t, r.body, `href="/console/leads"`)
 	for path, scope := range map[string]string{
-		"/console/leads": "leads:read", "/console/leads/x": "leads:read", "/console/usage": "leads:read", "/console/usage.csv": "leads:read",
+		"/console/leads": "leads:read", "/console/leads/x": "leads:read", "/console/usage": "leads:read",
+		"/console/usage.csv": "leads:read",
 	} {
 		r = b.get(path)
 		require.Equal(t, http.StatusForbidden, r.status, path)
@@ -167,17 +171,21 @@ func TestSession_SignInLeadsBack(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
 	for path, back := range map[string]string{
-		"/console/tokens": "/console/tokens", "/console/intakes/01X/edit": "/console/intakes/01X/edit", "/console/webhooks/01X/settings": "/console/webhooks/01X",
-		"/console/webhooks/01X/deliveries/01Y/retry": "/console/webhooks/01X/deliveries/01Y", "/console/arrivals/resubmit": "/console/arrivals",
-		"/console/leads/01X/reveal?order=newest": "/console/leads/01X", "/console/test-lead": "/console",
+		"/console/tokens": "/console/tokens", "/console/intakes/01X/edit": "/console/intakes/01X/edit",
+		"/console/webhooks/01X/settings":             "/console/webhooks/01X",
+		"/console/webhooks/01X/deliveries/01Y/retry": "/console/webhooks/01X/deliveries/01Y",
+		"/console/arrivals/resubmit":                 "/console/arrivals",
+		"/console/leads/01X/reveal?order=newest":     "/console/leads/01X", "/console/test-lead": "/console",
 	} {
 		r := b.post(path)
 		require.Equal(t, http.StatusUnauthorized, r.status, path)
 		require.Contains(t, r.body, `name="next" value="`+back+`"`, path)
 	}
 	for path, back := range map[string]string{
-		"/console/leads?status=new": "/console/leads?status=new", "/console/leads.csv?status=new": "/console/leads?status=new",
-		"/console/sources/history.parquet": "/console/sources", "/console/webhooks/01X/deliveries.ndjson": "/console/webhooks/01X",
+		"/console/leads?status=new":               "/console/leads?status=new",
+		"/console/leads.csv?status=new":           "/console/leads?status=new",
+		"/console/sources/history.parquet":        "/console/sources",
+		"/console/webhooks/01X/deliveries.ndjson": "/console/webhooks/01X",
 	} {
 		require.Equal(t, "/console/sign-in?next="+url.QueryEscape(back), b.get(path).goTo)
 	}
@@ -214,7 +222,8 @@ func TestSession_CookieAttributes(t *testing.T) {
 	require.NotContains(t, cookie, b.jwt[:20])
 	// The cookie is not a credential of the API, and a modified cookie is rejected.
 	value := regexp.MustCompile(`leadlog_console=([^;]+)`).FindStringSubmatch(cookie)[1]
-	require.Equal(t, http.StatusUnauthorized, b.send(call{method: http.MethodGet, path: "/crm/api/v1/crm/leads", credential: value}).status)
+	require.Equal(t, http.StatusUnauthorized,
+		b.send(call{method: http.MethodGet, path: "/crm/api/v1/crm/leads", credential: value}).status)
 	for _, changed := range []string{value[1:], "A" + value, value[:len(value)-2], ""} {
 		r := b.service.browser().do(http.MethodGet, "/crm/console/leads", nil, "Cookie", "leadlog_console="+changed)
 		require.Equal(t, http.StatusSeeOther, r.status, changed)
@@ -223,18 +232,23 @@ func TestSession_CookieAttributes(t *testing.T) {
 
 func TestSession_CookieSecureOverHTTPS(t *testing.T) {
 	t.Parallel()
-	b := browse(t, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
+	b := browse(t, func(o *httpapi.Options) {
+		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	})
 	r := b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
 	cookie := r.header.Get("Set-Cookie")
 	require.Contains(t, cookie, "; Secure")
 	require.True(t, strings.HasPrefix(cookie, "__Secure-leadlog_console="), cookie)
 	value, _, _ := strings.Cut(cookie, ";")
-	for sent, status := range map[string]int{value: http.StatusOK, strings.TrimPrefix(value, "__Secure-"): http.StatusSeeOther} {
+	for sent, status := range map[string]int{
+		value: http.StatusOK, strings.TrimPrefix(value, "__Secure-"): http.StatusSeeOther,
+	} {
 		r := b.service.browser().do(http.MethodGet, "/console/leads", nil, "X-Forwarded-Proto", "https", "Cookie", sent)
 		require.Equal(t, status, r.status, "over https only a cookie with the prefix is accepted")
 	}
 	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "http")
-	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "the browser would not send a Secure cookie over http")
+	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure",
+		"the browser would not send a Secure cookie over http")
 	b = browse(t)
 	r = b.do(http.MethodPost, "/console/sign-in", url.Values{"jwt": {b.jwt}}, "X-Forwarded-Proto", "https")
 	require.NotContains(t, r.header.Get("Set-Cookie"), "; Secure", "the header is not from a trusted proxy")
@@ -243,9 +257,13 @@ func TestSession_CookieSecureOverHTTPS(t *testing.T) {
 func TestConsole_RejectsCrossSiteForms(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	for _, header := range [][]string{{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}} {
+	for _, header := range [][]string{
+		{"Origin", "https://evil.example"}, {"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"},
+	} {
 		for _, path := range []string{"/console/tokens", "/console/sign-in", "/console/sign-out"} {
-			r := b.do(http.MethodPost, path, url.Values{"name": {"theirs"}, "expiresInDays": {"1"}, "jwt": {b.jwt}}, header...)
+			r := b.do(http.MethodPost, path, url.Values{
+				"name": {"theirs"}, "expiresInDays": {"1"}, "jwt": {b.jwt},
+			}, header...)
 			require.Equal(t, http.StatusForbidden, r.status, path)
 			require.Empty(t, r.header.Values("Set-Cookie"))
 		}
@@ -258,11 +276,15 @@ func TestConsole_RejectsFormsNotText(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	for path, fields := range map[string][]string{
-		"/console/tokens": {"name"}, "/console/webhooks": {"url", "description"}, "/console/intakes": {"name", "honeypot", "signature.prefix"},
+		"/console/tokens": {"name"}, "/console/webhooks": {"url", "description"},
+		"/console/intakes": {"name", "honeypot", "signature.prefix"},
 	} {
 		for _, field := range fields {
 			for _, text := range []string{"a\x00", "caf\xe9"} {
-				form := url.Values{"name": {"a"}, "expiresInDays": {"1"}, "url": {"https://example.com"}, "events": {"token.created"}, "kind": {"form"}}
+				form := url.Values{
+					"name": {"a"}, "expiresInDays": {"1"}, "url": {"https://example.com"}, "events": {"token.created"},
+					"kind": {"form"},
+				}
 				form.Set(field, text)
 				r := b.do(http.MethodPost, path, form)
 				require.Equal(t, http.StatusBadRequest, r.status, "%s %s", path, field)
@@ -399,7 +421,9 @@ func TestConsole_ShowsAlarms(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t, func(o *httpapi.Options) {
 		o.Ready = func(context.Context) []httpapi.Component {
-			return []httpapi.Component{{Name: "database", Ready: true, Detail: "fine"}, {Name: "witness w.example.com", Ready: true, Alarm: true, Detail: "refuses: 403"}}
+			return []httpapi.Component{{Name: "database", Ready: true, Detail: "fine"}, {
+				Name: "witness w.example.com", Ready: true, Alarm: true, Detail: "refuses: 403",
+			}}
 		}
 	})
 	b.send(call{method: http.MethodGet, path: "/readyz"}).is(http.StatusOK)

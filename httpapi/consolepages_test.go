@@ -24,14 +24,19 @@ import (
 func TestConsole_MasksPersonalData(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	made := b.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@rao.example","city":"Pune","metadata":{"source":"website","ip":"198.51.100.7","utm":"diwali"}}`)
+	made := b.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@rao.example","city":"Pune",` +
+		`"metadata":{"source":"website","ip":"198.51.100.7","utm":"diwali"}}`)
 	id := made.at("data", "leadId").(string)
 	b.as(http.MethodGet, after("/api/v1/crm/leads", made), "")
-	for _, path := range []string{"/console/leads", "/console/leads/" + id, "/console/leads/" + id + "?raw=0&revision=0"} {
+	for _, path := range []string{
+		"/console/leads", "/console/leads/" + id, "/console/leads/" + id + "?raw=0&revision=0",
+	} {
 		r := b.get(path)
 		require.Equal(t, http.StatusOK, r.status, path)
 		require.Contains(t, r.body, "A••• R•••")
-		for _, personal := range []string{"Asha", "Rao", "9876543210", "asha@", "rao.example", "Pune", "198.51.100.7", "diwali"} {
+		for _, personal := range []string{
+			"Asha", "Rao", "9876543210", "asha@", "rao.example", "Pune", "198.51.100.7", "diwali",
+		} {
 			require.NotContains(t, r.body, personal, path)
 		}
 	}
@@ -41,7 +46,10 @@ func TestConsole_MasksPersonalData(t *testing.T) {
 func TestConsole_ShowsCampaigns(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	made := b.capture(`{"phone":"9876543210","metadata":{"source":"website","utm_source":"newsletter","utm_medium":"cpc","utm_campaign":"<diwali>","utm_id":"asha@rao.example"}}`)
+	made := b.capture(
+		`{"phone":"9876543210","metadata":{"source":"website","utm_source":"newsletter","utm_medium":"cpc",` +
+			`"utm_campaign":"<diwali>","utm_id":"asha@rao.example"}}`,
+	)
 	id := made.at("data", "leadId").(string)
 	last := b.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp","utm_campaign":"for asha@rao.example"}}`)
 	b.as(http.MethodGet, after("/api/v1/crm/touches", last), "").is(http.StatusOK)
@@ -116,7 +124,10 @@ func TestLivePage_LimitPerAccount(t *testing.T) {
 	status, _ = follow(otherBrowser)
 	require.Equal(t, http.StatusOK, status)
 	leave()
-	require.Eventually(t, func() bool { status, _ := follow(b); return status == http.StatusOK }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		status, _ := follow(b)
+		return status == http.StatusOK
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func TestConsoleLead_AsOfEachEvent(t *testing.T) {
@@ -153,7 +164,10 @@ func TestConsoleTokens_Lifecycle(t *testing.T) {
 	require.Contains(t, r.body, "The &lt;form&gt;")
 	first, token := value.FindStringSubmatch(r.body)[1], id.FindStringSubmatch(r.body)[1]
 	works := func(credential string) int {
-		return b.send(call{method: http.MethodPost, path: "/api/v1/crm/leads", credential: credential, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}).status
+		return b.send(call{
+			method: http.MethodPost, path: "/api/v1/crm/leads", credential: credential,
+			body: `{"phone":"9876543210","metadata":{"source":"website"}}`,
+		}).status
 	}
 	require.Equal(t, http.StatusCreated, works(first))
 	require.NotContains(t, b.get("/console/tokens").body, first, "the secret is shown once")
@@ -181,7 +195,8 @@ func TestConsoleTokens_PagesDeleted(t *testing.T) {
 	b.signIn(b.jwt)
 	const tokens = "/api/v1/crm/tokens"
 	create := func(name string) (id string) {
-		made := b.as(http.MethodPost, tokens, fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)).is(http.StatusCreated)
+		made := b.as(http.MethodPost, tokens, fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)).
+			is(http.StatusCreated)
 		return made.at("data", "tokenId").(string)
 	}
 	kept := create("kept")
@@ -213,12 +228,14 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "errors of the URL and of the missing events")
 	require.Contains(t, r.body, "CRM &lt;sync&gt;")
 
-	r = b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created", "events", "lead.merged")
+	r = b.post("/console/webhooks", "url", "https://example.com/hook", "events",
+		"lead.created", "events", "lead.merged")
 	require.Equal(t, http.StatusOK, r.status, r.body)
 	secret := regexp.MustCompile(`>(whsec_[^<]+)<`)
 	first := secret.FindStringSubmatch(r.body)[1]
 	at := regexp.MustCompile(`data-address="(/console/webhooks/[0-9A-Z]{26})"`).FindStringSubmatch(r.body)[1]
-	require.Contains(t, r.body, `<span title="lead.created">Lead created</span>, <span title="lead.merged">Lead merged</span>`)
+	require.Contains(t, r.body,
+		`<span title="lead.created">Lead created</span>, <span title="lead.merged">Lead merged</span>`)
 	require.NotContains(t, b.get(at).body, first, "the secret is shown once")
 	for _, r := range []pageReply{b.get(at + "/deliveries/none"), b.post(at + "/deliveries/none/retry")} {
 		require.Equal(t, http.StatusNotFound, r.status, r.body)
@@ -271,7 +288,8 @@ func TestConsole_TracesAndLogs(t *testing.T) {
 	})
 	require.Equal(t, http.StatusOK, b.post("/console/tokens", "name", "CI", "expiresInDays", "30").status)
 	require.Contains(t, pgtest.Value[string](t, b.pool,
-		`SELECT metadata::text FROM log.event_readable WHERE type LIKE 'token.created%' AND metadata->>'account' = $1`, b.account), own)
+		`SELECT metadata::text FROM log.event_readable WHERE type LIKE 'token.created%' AND metadata->>'account' = $1`,
+		b.account), own)
 }
 
 // A page shows the first rows of a long report. The totals cover the whole period, and the chart covers its end.
@@ -281,7 +299,8 @@ func TestConsoleSources_TotalsOfLongReport(t *testing.T) {
 	pgtest.Exec(t, b.pool, `
 		INSERT INTO views.source_day (account, day, source, created, merged, refused)
 		SELECT $1, day, 'source' || n, 1, 0, 0
-		  FROM generate_series(date '2024-12-01', date '2025-12-31', interval '1 day') AS day, generate_series(1, 13) AS n`, b.account)
+		  FROM generate_series(date '2024-12-01', date '2025-12-31', interval '1 day') AS day,
+		  generate_series(1, 13) AS n`, b.account)
 	r := b.get("/console/sources?since=2024-12-01&until=2025-12-31")
 	require.Equal(t, http.StatusOK, r.status)
 	require.Contains(t, r.body, `<th scope="row">source1</th><td class="num">396</td>`)
@@ -300,14 +319,17 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	today := time.Now().UTC().Truncate(24 * time.Hour)
 	arrive := func(daysAgo, website, whatsapp int) {
 		pgtest.Exec(t, b.pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused)
-			VALUES ($4, $1, 'website', $2, 0, 1), ($4, $1, 'whatsapp', 0, $3, 0)`, today.AddDate(0, 0, -daysAgo), website, whatsapp, b.account)
+			VALUES ($4, $1, 'website', $2, 0, 1), ($4, $1, 'whatsapp', 0, $3,
+			  0)`, today.AddDate(0, 0, -daysAgo), website, whatsapp, b.account)
 	}
 	named := func(daysAgo int) string { return today.AddDate(0, 0, -daysAgo).Format("Mon 2 Jan 2006") }
 	arrive(0, 10, 5)
 	arrive(1, 7, 0)
 	for _, page := range []string{"/console/", "/console/sources"} {
 		r := b.get(page + "?compare=previous").body
-		require.Contains(t, r, "The first data are of "+today.AddDate(0, 0, -1).Format(time.DateOnly)+". The period before, "+today.AddDate(0, 0, -59).Format(time.DateOnly), page)
+		require.Contains(t, r,
+			"The first data are of "+today.AddDate(0, 0, -1).Format(time.DateOnly)+". The period before, "+
+				today.AddDate(0, 0, -59).Format(time.DateOnly), page)
 		require.NotContains(t, r, `class="before"`, page)
 	}
 	arrive(30, 3, 2)
@@ -318,10 +340,12 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	require.Contains(t, r, `aria-label="`+named(0)+`: 16; Website 11; WhatsApp 5"`)
 	r = b.get("/console/?compare=previous").body
 	require.Contains(t, r, `href="?">Stop comparing`)
-	require.Contains(t, r, "The first data are of "+today.AddDate(0, 0, -30).Format(time.DateOnly)+", within the period before")
+	require.Contains(t, r,
+		"The first data are of "+today.AddDate(0, 0, -30).Format(time.DateOnly)+", within the period before")
 	require.Contains(t, r, `aria-label="`+named(0)+`: 16; Website 11; WhatsApp 5; &#43;166.7 % from 6, `+named(30)+`"`)
 	require.Contains(t, r, `aria-label="`+named(2)+`: 0; from 0, `+named(32)+`"`, "a day without arrivals has a label")
-	require.Contains(t, r, `<span class="hint" data-of="then">&#43;300.0 % from 6, `+today.AddDate(0, 0, -59).Format(time.DateOnly)+" to ")
+	require.Contains(t, r,
+		`<span class="hint" data-of="then">&#43;300.0 % from 6, `+today.AddDate(0, 0, -59).Format(time.DateOnly)+" to ")
 	require.Contains(t, r, "&#43;300.0 % from 6 in the 30 days before")
 	require.Contains(t, r, "8 in all of yesterday")
 	require.Equal(t, 1, strings.Count(r, `<path class="before"`))
@@ -332,12 +356,22 @@ func TestConsole_ComparesPeriods(t *testing.T) {
 	require.Contains(t, r, `<td class="num">&#43;466.7 % from 3</td>`, "the comparison counts touches, not refusals")
 	// The chart of a long period shows its end, which is compared with the end of the previous period.
 	since, until := today.AddDate(0, 0, -160), today
-	r = b.get("/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" + until.Format(time.DateOnly)).body
+	r = b.get(
+		"/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" +
+			until.Format(time.DateOnly),
+	).body
 	require.NotContains(t, r, `<path class="before"`)
-	pgtest.Exec(t, b.pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused) VALUES ($3, $1, 'website', 4, 0, 0), ($3, $2, 'website', 9, 0, 0)`,
+	pgtest.Exec(t, b.pool,
+		`INSERT INTO views.source_day (account, day, source, created, merged, refused)
+			VALUES ($3, $1, 'website', 4, 0, 0), ($3, $2, 'website', 9, 0, 0)`,
 		today.AddDate(0, 0, -161-119), today.AddDate(0, 0, -161-160), b.account)
-	r = b.get("/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" + until.Format(time.DateOnly)).body
-	require.Contains(t, r, `from 4, `+today.AddDate(0, 0, -161-119).Format(time.DateOnly)+" to "+today.AddDate(0, 0, -161).Format(time.DateOnly))
+	r = b.get(
+		"/console/sources?compare=previous&since=" + since.Format(time.DateOnly) + "&until=" +
+			until.Format(time.DateOnly),
+	).body
+	require.Contains(t, r,
+		`from 4, `+today.AddDate(0, 0, -161-119).Format(time.DateOnly)+" to "+
+			today.AddDate(0, 0, -161).Format(time.DateOnly))
 	require.Contains(t, r, ` from 13</td>`)
 }
 
@@ -365,15 +399,26 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 	for page, want := range map[string][]string{
 		"/leads": nil,
 		"/leads?q=%3Cb%3E+x&status=new&source=google_ad&leadTemperature=hot&phone=98765+43210&email=a@b.example&createdSince=2026-01-02&createdUntil=2026-01-03": {
-			"Search <b> x", "Status new", "Source Google Ads", "Temperature hot", "Phone 98765 43210", "Email a@b.example", "Created from 2026-01-02", "Created to 2026-01-03",
+			"Search <b> x", "Status new", "Source Google Ads", "Temperature hot", "Phone 98765 43210",
+			"Email a@b.example", "Created from 2026-01-02", "Created to 2026-01-03",
 		},
 		"/leads?phone=12&status=": {"Phone 12"}, // an invalid phone
 		"/sources":                nil,
-		"/sources?since=2026-01-02&until=2026-01-03&interval=week&source=google_ad&compare=previous": {"From 2026-01-02", "To 2026-01-03", "By Week", "Source Google Ads"},
-		"/arrivals?state=captured&intakeId=" + intake + "&reason=phone&since=2026-01-02":             {"Status captured", "Intake Shop <1>", "Field to correct phone", "From 2026-01-02"},
-		"/audit?type=token.created&tokenId=" + token + "&until=2026-01-03":                           {"Event Token created", "Token shop", "To 2026-01-03"},
-		"/audit/trail?type=lead.updated&actor=user:ann&subject=x":                                    {"Event Lead updated", "User user:ann", "Object x"},
-		"/sources/attribution?since=2026-01-02&asOf=1&model=linear":                                  {"From 2026-01-02", "As of 1"},
+		"/sources?since=2026-01-02&until=2026-01-03&interval=week&source=google_ad&compare=previous": {
+			"From 2026-01-02", "To 2026-01-03", "By Week", "Source Google Ads",
+		},
+		"/arrivals?state=captured&intakeId=" + intake + "&reason=phone&since=2026-01-02": {
+			"Status captured", "Intake Shop <1>", "Field to correct phone", "From 2026-01-02",
+		},
+		"/audit?type=token.created&tokenId=" + token + "&until=2026-01-03": {
+			"Event Token created", "Token shop", "To 2026-01-03",
+		},
+		"/audit/trail?type=lead.updated&actor=user:ann&subject=x": {
+			"Event Lead updated", "User user:ann", "Object x",
+		},
+		"/sources/attribution?since=2026-01-02&asOf=1&model=linear": {
+			"From 2026-01-02", "As of 1",
+		},
 	} {
 		path, _, _ := strings.Cut(page, "?")
 		found := on("/console" + page)
@@ -381,12 +426,16 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 		for removed, to := range found {
 			rest := maps.Clone(found)
 			delete(rest, removed)
-			require.ElementsMatch(t, slices.Collect(maps.Keys(rest)), slices.Collect(maps.Keys(on("/console"+path+to))), "%s without %s", page, removed)
+			require.ElementsMatch(t, slices.Collect(maps.Keys(rest)), slices.Collect(maps.Keys(on("/console"+path+to))),
+				"%s without %s", page, removed)
 		}
 	}
-	require.Contains(t, on("/console/sources?since=2026-01-02&compare=previous")["From 2026-01-02"], "compare=previous", "other parameters are kept")
-	require.Contains(t, b.get("/console/sources?since=2026-01-02&source=api&compare=previous").body, `<a href="?compare=previous">Remove all</a>`)
-	require.Regexp(t, `<details class="more" open>`, b.get("/console/leads?phone=12").body, "an invalid filter is unfolded")
+	require.Contains(t, on("/console/sources?since=2026-01-02&compare=previous")["From 2026-01-02"], "compare=previous",
+		"other parameters are kept")
+	require.Contains(t, b.get("/console/sources?since=2026-01-02&source=api&compare=previous").body,
+		`<a href="?compare=previous">Remove all</a>`)
+	require.Regexp(t, `<details class="more" open>`, b.get("/console/leads?phone=12").body,
+		"an invalid filter is unfolded")
 	require.NotRegexp(t, `<details class="more" open>`, b.get("/console/leads?status=new").body)
 }
 
@@ -394,7 +443,8 @@ func TestConsole_ChipsRemoveFilters(t *testing.T) {
 func TestConsole_RefusesUnknownFilterValues(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	lead := b.as(http.MethodPost, leads, `{"phone":"9876543210","metadata":{"source":"website"}}`).is(http.StatusCreated)
+	lead := b.as(http.MethodPost, leads, `{"phone":"9876543210","metadata":{"source":"website"}}`).
+		is(http.StatusCreated)
 	b.as(http.MethodGet, after(leads, lead), "").is(http.StatusOK)
 	hook := b.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook"}`).is(http.StatusCreated)
 	b.as(http.MethodGet, after(endpoints, hook), "").is(http.StatusOK)
@@ -420,21 +470,30 @@ func TestConsole_RefusesUnknownFilterValues(t *testing.T) {
 			}
 		}
 	}
-	require.Contains(t, b.get("/console/leads?status=NEW").body, "/console/leads/"+lead.at("data", "leadId").(string), "stages are found in any letter case")
-	require.Equal(t, http.StatusOK, b.get("/console/leads?status=former").status, "a lead may be in a stage that the account has no longer")
+	require.Contains(t, b.get("/console/leads?status=NEW").body, "/console/leads/"+lead.at("data", "leadId").(string),
+		"stages are found in any letter case")
+	require.Equal(t, http.StatusOK, b.get("/console/leads?status=former").status,
+		"a lead may be in a stage that the account has no longer")
 }
 
 func TestConsoleAttribution_AsOf(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	before := b.as(http.MethodPost, leads, `{"phone":"9876543210","opportunityValue":100,"metadata":{"source":"website","utm_campaign":"<b>diwali</b>"}}`).is(http.StatusCreated)
+	before := b.as(http.MethodPost, leads,
+		`{"phone":"9876543210","opportunityValue":100,"metadata":{"source":"website",`+
+			`"utm_campaign":"<b>diwali</b>"}}`).is(http.StatusCreated)
 	won := b.as(http.MethodPatch, leads+"/"+before.at("data", "leadId").(string), `{"status":"won"}`).is(http.StatusOK)
 	b.as(http.MethodGet, after(attribution, won), "").is(http.StatusOK)
 	r := b.get("/console/sources/attribution?model=linear&by=campaign")
 	require.Equal(t, http.StatusOK, r.status)
-	require.Contains(t, r.body, `<th scope="row" class="wide">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1</td><td class="num"><data class="money" value="100" data-currency="INR">INR 100</data></td>`)
-	require.Contains(t, r.body, `<td class="name">&lt;b&gt;diwali&lt;/b&gt;</td><td class="name"><strong>won</strong></td><td class="num">1</td>`)
-	require.Contains(t, b.get("/console/sources/attribution?asOf="+before.header.Get("X-Log-Position")).body, "No lead was won in this period.")
+	require.Contains(t, r.body,
+		`<th scope="row" class="wide">&lt;b&gt;diwali&lt;/b&gt;</th><td class="num">1</td><td class="num">1</td><td `+
+			`class="num"><data class="money" value="100" data-currency="INR">INR 100</data></td>`)
+	require.Contains(t, r.body,
+		`<td class="name">&lt;b&gt;diwali&lt;/b&gt;</td><td class="name"><strong>won</strong></td><td `+
+			`class="num">1</td>`)
+	require.Contains(t, b.get("/console/sources/attribution?asOf="+before.header.Get("X-Log-Position")).body,
+		"No lead was won in this period.")
 	for _, asOf := range []string{"x", "999999999", "2999-01-01T00:00:00Z"} {
 		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/attribution?asOf="+asOf).status, asOf)
 	}
@@ -449,7 +508,9 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	}
 	page := "/console/leads/" + made.at("data", "leadId").(string)
 	credits := func(query string) (found []string) {
-		for _, row := range regexp.MustCompile(`<td class="num">([0-9.–]+)</td><td class="num">(?:<data [^>]+>)?([INR0-9. –]+)(?:</data>)?</td><td class="mono">user:ann`).FindAllStringSubmatch(b.get(page+query).body, -1) {
+		for _, row := range regexp.MustCompile(`<td class="num">([0-9.–]+)</td><td class="num">(?:<data `+
+			`[^>]+>)?([INR0-9. –]+)(?:</data>)?</td><td `+
+			`class="mono">user:ann`).FindAllStringSubmatch(b.get(page+query).body, -1) {
 			found = append(found, row[1]+" "+row[2])
 		}
 		return found
@@ -461,12 +522,17 @@ func TestConsole_PathsAndCredits(t *testing.T) {
 	last := b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
 	last.is(http.StatusOK)
 	b.caughtUp()
-	require.Equal(t, []string{"0 INR 0", "0 INR 0", "1 INR 100", "– –"}, credits(""), "the last touch before the conversion gets all credit")
-	require.Equal(t, []string{"0.333334 INR 33.3334", "0.333333 INR 33.3333", "0.333333 INR 33.3333", "– –"}, credits("?model=linear"))
+	require.Equal(t, []string{"0 INR 0", "0 INR 0", "1 INR 100", "– –"}, credits(""),
+		"the last touch before the conversion gets all credit")
+	require.Equal(t, []string{"0.333334 INR 33.3334", "0.333333 INR 33.3333", "0.333333 INR 33.3333", "– –"},
+		credits("?model=linear"))
 	require.Contains(t, b.get(page+"?model=linear").body, `<option value="linear" selected>`)
 	require.Contains(t, b.get(page).body, `<time class="at" datetime="`+won.at("data", "updatedAt").(string))
 
-	steps := regexp.MustCompile(`<tr><td class="name">([^<]+)</td><td class="name">(?:<strong>)?([^<]+)(?:</strong>)?</td><td class="num">1</td><td class="measure" aria-hidden="true">`).
+	steps := regexp.MustCompile(
+		`<tr><td class="name">([^<]+)</td><td class="name">(?:<strong>)?([^<]+)(?:</strong>)?</td><td `+
+			`class="num">1</td><td class="measure" aria-hidden="true">`,
+	).
 		FindAllStringSubmatch(b.get("/console/sources/attribution").body, -1)
 	require.Len(t, steps, 3)
 	for i, want := range []string{"Google Ads WhatsApp", "Website Google Ads", "WhatsApp won"} {
@@ -486,10 +552,14 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 		require.Contains(t, r.body, personal)
 	}
 	require.NotContains(t, b.get("/console/leads/"+id).body, "Asha")
-	for q, found := range map[string]bool{"asha+RAO": true, "9876543210": true, "asha": false, "sha+rao": false, "98765": false, "7654321": false} {
-		require.Equal(t, found, strings.Contains(b.get("/console/leads?q="+q).body, id), "a search would reveal a masked value part by part: %s", q)
+	for q, found := range map[string]bool{
+		"asha+RAO": true, "9876543210": true, "asha": false, "sha+rao": false, "98765": false, "7654321": false,
+	} {
+		require.Equal(t, found, strings.Contains(b.get("/console/leads?q="+q).body, id),
+			"a search would reveal a masked value part by part: %s", q)
 	}
-	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status, "a refused export is not recorded")
+	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status,
+		"a refused export is not recorded")
 	for _, since := range []string{"x", "0001-01-01T00:30:00%2B14:00"} { // not a time; before the year 1
 		require.Equal(t, http.StatusBadRequest, b.get("/console/sources/history.csv?since="+since).status, since)
 	}
@@ -501,7 +571,9 @@ func TestReveal_RecordedBeforeShown(t *testing.T) {
 	}, soon, pause)
 	require.Contains(t, b.get("/console/audit/trail?type=data.revealed&subject="+id).body, "/console/leads/"+id)
 	trail := b.get("/console/audit/trail.ndjson").body
-	require.Regexp(t, `(?s)"what":"lead".*"what":"leads","format":"csv","filter":{"q":"\*\*\*"}}.*"rows":1,"complete":true.*"what":"sources","format":"ndjson"}`, trail)
+	require.Regexp(t,
+		`(?s)"what":"lead".*"what":"leads","format":"csv","filter":{"q":"\*\*\*"}}.*"rows":1,`+
+			`"complete":true.*"what":"sources","format":"ndjson"}`, trail)
 
 	// Reveals and exports do not change the lead.
 	events := b.as(http.MethodGet, "/api/v1/crm/leads/"+id+"/events", "").body["data"].([]any)
@@ -525,7 +597,9 @@ func TestReveal_SourceLeadOfJoin(t *testing.T) {
 	shown := b.post(page + "/reveal")
 	require.Equal(t, http.StatusOK, shown.status)
 	require.Contains(t, shown.body, "asha@example.com")
-	require.Eventually(t, func() bool { return strings.Contains(b.get("/console/audit/trail").body, from) }, soon, pause)
+	require.Eventually(t, func() bool {
+		return strings.Contains(b.get("/console/audit/trail").body, from)
+	}, soon, pause)
 }
 
 func TestConsoleLead_LinksJoinedLeads(t *testing.T) {
@@ -546,7 +620,8 @@ func TestConsoleLead_MasksReleasedContact(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	holder := b.capture(`{"email":"ann@example.com"}`).at("data", "leadId").(string)
-	id := b.capture(`{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`).at("data", "leadId").(string)
+	id := b.capture(`{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`).at("data",
+		"leadId").(string)
 	b.capture(`{"phone":"9876543210","email":"ann@example.com","metadata":{"source":"website"}}`)
 	b.capture(`{"phone":"9876543211","email":"asha@example.com","metadata":{"source":"website"}}`)
 	for _, contact := range []string{`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`} {
@@ -554,7 +629,8 @@ func TestConsoleLead_MasksReleasedContact(t *testing.T) {
 	}
 	masked, revealed := b.get("/console/leads/"+id).body, b.post("/console/leads/"+id+"/reveal").body
 	for _, page := range []string{masked, revealed} {
-		require.Contains(t, page, `The email stays with <a class="mono" href="/console/leads/`+holder+`">`+holder+`</a>.</p>`)
+		require.Contains(t, page,
+			`The email stays with <a class="mono" href="/console/leads/`+holder+`">`+holder+`</a>.</p>`)
 	}
 	require.Contains(t, masked, ">The phone &#43;91•••10 was released<")
 	require.Contains(t, masked, ">The email a•••@•••.com was released<")
@@ -565,8 +641,9 @@ func TestConsoleLead_MasksActivity(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	id := b.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
-	acted := b.recordActivity("v", `{"type":"page_view","url":"https://shop.example/people/asha-rao?q=rao#asha","title":"Orders of Asha Rao",`+
-		`"referrer":"https://search.example/asha"}`)
+	acted := b.recordActivity("v",
+		`{"type":"page_view","url":"https://shop.example/people/asha-rao?q=rao#asha","title":"Orders of Asha Rao",`+
+			`"referrer":"https://search.example/asha"}`)
 	require.Equal(t, http.StatusAccepted, acted.status, acted.raw)
 	b.as(http.MethodGet, after(leads+"/"+id+"/activity", acted), "").is(http.StatusOK)
 	masked := b.get("/console/leads/" + id).body
@@ -634,14 +711,19 @@ func TestConsoleUsage_SeparatesBatchLines(t *testing.T) {
 	b := signedIn(t)
 	b.capture(`{"phone":"9876543210"}`)
 	b.capture(`{"phone":"9876543210"}`) // refused
-	b.sendBatch("{\"phone\":\"9876543211\"}\n{\"phone\":\"12\"}\n{\"phone\":\"9876543210\"}\n{\"phone\":\"9876543212\"}\n")
+	b.sendBatch(
+		"{\"phone\":\"9876543211\"}\n{\"phone\":\"12\"}\n{\"phone\":\"9876543210\"}\n{\"phone\":\"9876543212\"}\n",
+	)
 	require.Eventually(t, func() bool {
-		return strings.Contains(b.get("/console/usage.ndjson").body, `"captures":2,"batchLines":3,"refused":2,"deliveries":0}`)
+		return strings.Contains(b.get("/console/usage.ndjson").body,
+			`"captures":2,"batchLines":3,"refused":2,"deliveries":0}`)
 	}, soon, pause, "batch lines count, including refused ones")
 	days := b.as(http.MethodGet, "/api/v1/crm/usage", "").is(http.StatusOK).at("data").([]any)
 	require.Len(t, days, 30)
 	today := days[0].(map[string]any)
-	require.Equal(t, []any{2.0, 3.0, 2.0, 0.0}, []any{today["captures"], today["batchLines"], today["refused"], today["deliveries"]})
+	require.Equal(t, []any{2.0, 3.0, 2.0, 0.0}, []any{
+		today["captures"], today["batchLines"], today["refused"], today["deliveries"],
+	})
 }
 
 func TestExport_HeadIsNotRecorded(t *testing.T) {
@@ -651,7 +733,10 @@ func TestExport_HeadIsNotRecorded(t *testing.T) {
 	head := b.do(http.MethodHead, "/console/leads.csv", nil)
 	require.Equal(t, http.StatusOK, head.status)
 	require.Equal(t, "text/csv; charset=utf-8", head.header.Get("Content-Type"))
-	list := b.send(call{method: http.MethodHead, path: "/api/v1/crm/touches", credential: b.jwt, header: map[string]string{"Accept": "text/csv"}})
+	list := b.send(call{
+		method: http.MethodHead, path: "/api/v1/crm/touches", credential: b.jwt,
+		header: map[string]string{"Accept": "text/csv"},
+	})
 	require.Equal(t, "text/csv; charset=utf-8", list.is(http.StatusOK).header.Get("Content-Type"))
 	b.post("/console/tokens", "name", "later", "expiresInDays", "30")
 	b.trail("&type=token.created", 1)
@@ -665,11 +750,15 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	b.post("/console/tokens", "name", "form", "expiresInDays", "30")
 	b.post("/console/webhooks", "url", "https://example.com/hook", "events", "lead.created")
 	for _, file := range [][2]string{ // leads first, because the trail records their export
-		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/attribution", "1.000000"}, {"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
-		{"/audit/trail", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"}, {"/usage", "T00:00:00.000Z"},
+		{"/leads", "9876543210"}, {"/sources", "api"}, {"/sources/attribution", "1.000000"},
+		{"/sources/history", "api"}, {"/tokens", "form"}, {"/audit", "token.created"},
+		{"/audit/trail", "user:ann"}, {"/webhooks", "https://example.com/hook"}, {"/projections", "touch"},
+		{"/usage", "T00:00:00.000Z"},
 	} {
 		page, holds := file[0], file[1]
-		for ending, kind := range map[string]string{".csv": "text/csv; charset=utf-8", ".ndjson": "application/x-ndjson; charset=utf-8"} {
+		for ending, kind := range map[string]string{
+			".csv": "text/csv; charset=utf-8", ".ndjson": "application/x-ndjson; charset=utf-8",
+		} {
 			require.Eventually(t, func() bool {
 				r := b.get("/console" + page + ending)
 				require.Equal(t, http.StatusOK, r.status, page)
@@ -688,19 +777,25 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	for _, kind := range []string{"form", "google_lead_form", "meta_lead_ads", "typeform", "razorpay", "standard_webhooks", "webhook"} {
+	for _, kind := range []string{
+		"form", "google_lead_form", "meta_lead_ads", "typeform", "razorpay", "standard_webhooks", "webhook",
+	} {
 		require.Contains(t, b.get("/console/intakes").body, "/console/intakes/new?kind="+kind)
 		form := b.get("/console/intakes/new?kind=" + kind)
 		require.Equal(t, http.StatusOK, form.status, kind)
-		for field, of := range map[string]string{"origins": "form", "accessToken": "meta_lead_ads", "signature.scheme": "webhook"} {
+		for field, of := range map[string]string{
+			"origins": "form", "accessToken": "meta_lead_ads", "signature.scheme": "webhook",
+		} {
 			require.Equal(t, of == kind, strings.Contains(form.body, `name="`+field+`"`), "%s of %s", field, kind)
 		}
 	}
 	require.Equal(t, http.StatusNotFound, b.get("/console/intakes/new?kind=fax").status)
-	r := b.post("/console/intakes", "kind", "typeform", "name", "", "expectEvery", "often", "rateLimit", "many", "mapping.email", "body.")
+	r := b.post("/console/intakes", "kind", "typeform", "name", "", "expectEvery", "often", "rateLimit",
+		"many", "mapping.email", "body.")
 	require.Equal(t, http.StatusBadRequest, r.status)
 	require.Contains(t, r.body, "must be a number")
-	r = b.post("/console/intakes", "kind", "typeform", "name", "Poll <1>", "expectEvery", "often", "mapping.email", "body.")
+	r = b.post("/console/intakes", "kind", "typeform", "name", "Poll <1>", "expectEvery",
+		"often", "mapping.email", "body.")
 	require.Equal(t, http.StatusBadRequest, r.status)
 	require.Equal(t, 2, strings.Count(r.body, `class="fault"`), "%s", r.body)
 	require.Contains(t, r.body, "Poll &lt;1&gt;")
@@ -715,16 +810,20 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.Contains(t, shown, "/in/"+strings.TrimPrefix(at, "/console/intakes/")+"<")
 	require.Contains(t, shown, "Nothing has arrived yet.")
 
-	r = b.post(at+"/preview", "body", `{"who":"Asha","form_response":{"token":"t","answers":[{"type":"email","email":"Asha@Example.com","field":{"id":"a"}}]}}`)
+	r = b.post(at+"/preview", "body",
+		`{"who":"Asha","form_response":{"token":"t","answers":[{"type":"email","email":"Asha@Example.com",`+
+			`"field":{"id":"a"}}]}}`)
 	require.Contains(t, r.body, "This would become a lead")
 	require.Contains(t, r.body, "asha@example.com")
 	require.Contains(t, b.post(at+"/preview", "body", `{`).body, "This would be quarantined")
 	contact, _ := b.intake(`{"name":"Form","kind":"form"}`)
 	contact = "/console/intakes/" + contact[strings.LastIndex(contact, "/")+1:]
-	require.Contains(t, b.post(contact+"/preview", "body", `{"name":"Asha"}`).body, "the person who sends the form is asked to correct it")
+	require.Contains(t, b.post(contact+"/preview", "body", `{"name":"Asha"}`).body,
+		"the person who sends the form is asked to correct it")
 
 	require.Contains(t, b.get(at+"/edit").body, "body.who")
-	require.Equal(t, at, b.post(at+"/edit", "kind", "typeform", "name", "Survey", "expectEvery", "", "mapping.name", "").goTo)
+	require.Equal(t, at,
+		b.post(at+"/edit", "kind", "typeform", "name", "Survey", "expectEvery", "", "mapping.name", "").goTo)
 	shown = b.get(at).body
 	require.Contains(t, shown, "<h1>Survey</h1>")
 	require.NotContains(t, shown, "body.who")
@@ -744,7 +843,8 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.Equal(t, "/console/intakes", b.post(at+"/delete").goTo)
 	require.Equal(t, http.StatusNotFound, b.get(at).status)
 
-	form := b.post("/console/intakes", "kind", "form", "name", "Contact", "origins", "https://example.com\nhttps://www.example.com").body
+	form := b.post("/console/intakes", "kind", "form", "name", "Contact", "origins",
+		"https://example.com\nhttps://www.example.com").body
 	require.Contains(t, form, "data-leadlog")
 	require.NotContains(t, form, `id="secret"`)
 	require.Contains(t, form, "https://example.com, https://www.example.com")
@@ -753,10 +853,12 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 func TestConsoleArrivals_Quarantine(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	made := b.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Shop <1>","kind":"webhook","secret":"the-secret","signature":{"scheme":"bearer"}}`)
+	made := b.as(http.MethodPost, "/api/v1/crm/intakes",
+		`{"name":"Shop <1>","kind":"webhook","secret":"the-secret","signature":{"scheme":"bearer"}}`)
 	intakeID, address := made.at("data", "intakeId").(string), made.at("data", "url").(string)
 	post := func(body string) (at string) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+address, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+address,
+			strings.NewReader(body))
 		require.NoError(t, err)
 		request.Header.Set("Authorization", "Bearer the-secret")
 		request.Header.Set("Content-Type", "application/json")
@@ -773,7 +875,9 @@ func TestConsoleArrivals_Quarantine(t *testing.T) {
 	all := b.get("/console/arrivals").body
 	require.Contains(t, all, "Shop &lt;1&gt;")
 	require.NotContains(t, all, "Asha")
-	require.Regexp(t, `(?s)reason=phone&amp;intakeId=`+intakeID+`".*?<td class="num">2</td>.*reason=email&amp;intakeId=`+intakeID+`".*?<td class="num">1</td>`, all)
+	require.Regexp(t,
+		`(?s)reason=phone&amp;intakeId=`+intakeID+`".*?<td class="num">2</td>.*reason=email&amp;intakeId=`+intakeID+
+			`".*?<td class="num">1</td>`, all)
 	some := b.get("/console/arrivals?state=quarantined&reason=email").body
 	require.Contains(t, some, second)
 	require.NotContains(t, some, first)
@@ -807,7 +911,8 @@ func TestConsoleArrivals_Quarantine(t *testing.T) {
 	require.Contains(t, b.get(second).body, "The received data was deleted.")
 	require.Equal(t, http.StatusConflict, b.post(second+"/resubmit", "email", "bela@example.com").status)
 
-	require.Equal(t, "/console/arrivals?intakeId="+intakeID, b.post("/console/arrivals/resubmit", "intakeId", intakeID).goTo)
+	require.Equal(t, "/console/arrivals?intakeId="+intakeID,
+		b.post("/console/arrivals/resubmit", "intakeId", intakeID).goTo)
 	require.Contains(t, b.get("/console/arrivals").body, "0 arrivals resubmitted, in progress")
 
 	stranger := b.service.browser().signIn(b.stranger(""))
@@ -837,8 +942,10 @@ func TestConsoleLead_ShowsStory(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
 	form := b.as(http.MethodPost, "/api/v1/crm/intakes", `{"name":"Contact <us>","kind":"form"}`).is(http.StatusCreated)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.server.URL+form.at("data", "url").(string),
-		strings.NewReader(`{"name":"Asha Rao","phone":"9876543210","landing_page":"https://example.com/asha","utm_campaign":"spring"}`))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		b.server.URL+form.at("data", "url").(string),
+		strings.NewReader(`{"name":"Asha Rao","phone":"9876543210","landing_page":"https://example.com/asha",`+
+			`"utm_campaign":"spring"}`))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := b.client.Do(request)
@@ -853,9 +960,13 @@ func TestConsoleLead_ShowsStory(t *testing.T) {
 		}
 		return found != nil
 	}, soon, pause)
-	b.capture(`{"phone":"9876543210","email":"asha@example.com","city":"Pune","visitorId":"v","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+	b.capture(
+		`{"phone":"9876543210","email":"asha@example.com","city":"Pune","visitorId":"v",` +
+			`"metadata":{"source":"chatbot"}}`,
+	).is(http.StatusOK)
 	b.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
-	b.recordActivity("v", `{"type":"page_view","url":"https://shop.example/asha?utm_campaign=sale","title":"Asha"}`).is(http.StatusAccepted)
+	b.recordActivity("v", `{"type":"page_view","url":"https://shop.example/asha?utm_campaign=sale","title":"Asha"}`).
+		is(http.StatusAccepted)
 	b.recordActivity("v", `{"type":"click","at":"2020-01-02T03:04:05Z"}`).is(http.StatusAccepted)
 	at := "/api/v1/crm/leads/" + id
 	b.as(http.MethodPatch, at, `{"leadTemperature":"hot","opportunityValue":12000}`).is(http.StatusOK)
@@ -904,7 +1015,8 @@ func TestConsoleLead_StoryOfJoin(t *testing.T) {
 		"Another lead was joined into this one: name changed, email added, value added, size added",
 	}, storySentences(b.get("/console/leads/"+into).body))
 	require.Equal(t, []string{
-		"Captured through a Google ad", "Captured again through the website: no field changed", "Joined into another lead",
+		"Captured through a Google ad", "Captured again through the website: no field changed",
+		"Joined into another lead",
 	}, storySentences(b.get("/console/leads/"+from).body))
 }
 
@@ -962,16 +1074,20 @@ func TestConsole_FirstSteps(t *testing.T) {
 		return b.get("/console").body
 	}
 	require.Regexp(t, `(?s)Create a form</a>.*<button disabled>Send a test lead.*It appears here\.`, overview())
-	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status, "without a form, the test lead is not sent")
+	require.Equal(t, http.StatusSeeOther, b.post("/console/test-lead").status,
+		"without a form, the test lead is not sent")
 	require.Contains(t, overview(), "It appears here.")
 
-	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'","email":"'none'"}}`).is(http.StatusCreated).at("data", "intakeId").(string)
+	form := b.as(http.MethodPost, intakes, `{"name":"Site","kind":"form","mapping":{"phone":"'1'","email":"'none'"}}`).
+		is(http.StatusCreated).at("data", "intakeId").(string)
 	require.Contains(t, overview(), `<button>Send a test lead`)
 	b.post("/console/test-lead")
 	require.Contains(t, overview(), "is in quarantine", "the form maps the contacts incorrectly")
 	b.as(http.MethodPatch, intakes+"/"+form, `{"mapping":{}}`).is(http.StatusOK)
 	b.post("/console/test-lead")
-	require.Regexp(t, `(?s)done</span> <a href="/console/intakes/`+form+`">Site</a>.*done</span>.*done</span> <a href="/console/leads/[0-9A-Z]{26}">`, overview())
+	require.Regexp(t,
+		`(?s)done</span> <a href="/console/intakes/`+form+`">Site</a>.*done</span>.*done</span> <a `+
+			`href="/console/leads/[0-9A-Z]{26}">`, overview())
 	b.capture(`{"phone":"9876543210"}`)
 	require.NotContains(t, overview(), "Capture your first lead")
 }
@@ -979,7 +1095,8 @@ func TestConsole_FirstSteps(t *testing.T) {
 func TestConsole_DemoData(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	own := b.capture(`{"phone":"9876543210","metadata":{"source":"landing"}}`).is(http.StatusCreated).at("data", "leadId").(string)
+	own := b.capture(`{"phone":"9876543210","metadata":{"source":"landing"}}`).is(http.StatusCreated).at("data",
+		"leadId").(string)
 	require.Contains(t, b.get("/console/demo").body, "Add 40 made-up leads")
 	all := func() []any {
 		b.caughtUp()
@@ -992,7 +1109,8 @@ func TestConsole_DemoData(t *testing.T) {
 	require.Equal(t, head, b.last(), "a repeat appends nothing")
 
 	sources := b.get("/console/sources").body
-	require.Regexp(t, `(?s)>WhatsApp</th>.{0,150}<td class="num">\d+ days? \d+ h</td>`, sources, "the median time from the first touch, by the touches' own times")
+	require.Regexp(t, `(?s)>WhatsApp</th>.{0,150}<td class="num">\d+ days? \d+ h</td>`, sources,
+		"the median time from the first touch, by the touches' own times")
 
 	body := b.get("/console").body
 	require.Contains(t, body, "This account has demo data: 40 leads.")
@@ -1013,7 +1131,9 @@ func TestConsole_DemoData(t *testing.T) {
 	require.Contains(t, b.get("/console/demo/remove").body, "Remove the demo data")
 	remaining := b.removeDemo()
 	require.Len(t, remaining, 2)
-	require.Equal(t, []any{kept, own}, []any{remaining[0].(map[string]any)["email"], remaining[1].(map[string]any)["leadId"]})
+	require.Equal(t, []any{kept, own}, []any{
+		remaining[0].(map[string]any)["email"], remaining[1].(map[string]any)["leadId"],
+	})
 	require.NotContains(t, b.get("/console").body, "has demo data")
 	require.Empty(t, b.as(http.MethodGet, intakes, "").at("data"))
 	require.Contains(t, b.get("/console/arrivals?state=quarantined").body, "No arrival")
@@ -1021,8 +1141,8 @@ func TestConsole_DemoData(t *testing.T) {
 	require.Len(t, all(), 2)
 }
 
-// removeDemo removes the demo data, and returns the remaining leads. A request erases leads for a few seconds, so a slow machine needs
-// several requests.
+// removeDemo removes the demo data, and returns the remaining leads. A request erases leads for a few seconds, so a
+// slow machine needs several requests.
 func (b *browser) removeDemo() []any {
 	b.t.Helper()
 	count := func() (remaining []any, demo bool) {

@@ -27,7 +27,8 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 		})
 	})
 	at.Claims = func(c jwt.MapClaims) { c["account_id"] = b.account }
-	require.Contains(t, b.get("/console/sign-in?next=/console/leads").body, "/console/sign-in/provider?next=%2fconsole%2fleads")
+	require.Contains(t, b.get("/console/sign-in?next=/console/leads").body,
+		"/console/sign-in/provider?next=%2fconsole%2fleads")
 	begin := func(b *browser) (answer url.Values, callback string) {
 		r := b.get("/console/sign-in/provider?next=/console/leads")
 		require.Equal(t, http.StatusSeeOther, r.status)
@@ -53,7 +54,8 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	out := b.post("/console/sign-out")
 	require.Equal(t, http.StatusOK, out.status)
 
-	// Of sign-ins in two tabs, the second one is pending. The answer to the first one is refused, and leaves it pending.
+	// Of sign-ins in two tabs, the second one is pending. The answer to the first one is refused, and leaves it
+	// pending.
 	first, _ := begin(b)
 	second, _ := begin(b)
 	require.Equal(t, http.StatusUnauthorized, b.get(callback+first.Encode()).status)
@@ -87,9 +89,14 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 		status int
 		text   string
 	}{
-		"role":    {func(c jwt.MapClaims) { c["account_id"] = b.account; c["roles"] = nil }, http.StatusForbidden, "none of the roles"},
-		"account": {func(c jwt.MapClaims) { c["account_id"] = "nowhere" }, http.StatusForbidden, "the account nowhere, which does not exist here"},
-		"nonce":   {func(c jwt.MapClaims) { c["nonce"] = "x" }, http.StatusUnauthorized, "did not confirm"},
+		"role": {func(c jwt.MapClaims) {
+			c["account_id"] = b.account
+			c["roles"] = nil
+		}, http.StatusForbidden, "none of the roles"},
+		"account": {func(c jwt.MapClaims) {
+			c["account_id"] = "nowhere"
+		}, http.StatusForbidden, "the account nowhere, which does not exist here"},
+		"nonce": {func(c jwt.MapClaims) { c["nonce"] = "x" }, http.StatusUnauthorized, "did not confirm"},
 	} {
 		at.Claims = c.claims
 		answer, callback := begin(b)
@@ -103,7 +110,8 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	answer, callback = begin(b)
 	require.Equal(t, http.StatusServiceUnavailable, b.get(callback+answer.Encode()).status)
 	require.Eventually(t, func() bool {
-		return strings.Contains(b.log.String(), `"error":"the sign-in provider cannot be reached: its token endpoint answers 503"`)
+		return strings.Contains(b.log.String(),
+			`"error":"the sign-in provider cannot be reached: its token endpoint answers 503"`)
 	}, soon, pause)
 	at.Fails = 0
 	require.NotContains(t, b.log.String(), answer.Get("code"))
@@ -123,7 +131,8 @@ func TestConsole_SignInAtProvider(t *testing.T) {
 	b.client.Jar.SetCookies(address, []*http.Cookie{{Name: "leadlog_console", Value: pending, Path: "/console"}})
 	require.Equal(t, http.StatusSeeOther, b.get("/console/leads").status)
 	b.signIn(b.jwt)
-	require.Equal(t, http.StatusSeeOther, b.post("/console/sign-out").status, "after sign-in by JWT, sign-out does not redirect to the provider")
+	require.Equal(t, http.StatusSeeOther, b.post("/console/sign-out").status,
+		"after sign-in by JWT, sign-out does not redirect to the provider")
 }
 
 // The ID token is deleted when its session ends in any way.
@@ -142,7 +151,9 @@ func TestConsole_ForgetsIDToken(t *testing.T) {
 	out, err := url.Parse(b.server.URL + "/console/sign-out")
 	require.NoError(t, err)
 	kept := func() bool {
-		return slices.ContainsFunc(b.client.Jar.Cookies(out), func(c *http.Cookie) bool { return c.Name == "leadlog_idtoken" })
+		return slices.ContainsFunc(b.client.Jar.Cookies(out), func(c *http.Cookie) bool {
+			return c.Name == "leadlog_idtoken"
+		})
 	}
 	for name, end := range map[string]func(){
 		"sign-out":       func() { b.post("/console/sign-out") },
@@ -188,7 +199,8 @@ func TestConsole_LimitsCodeGuesses(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusUnauthorized: 100, http.StatusTooManyRequests: 30}, answered)
 	require.Len(t, at.Requests, 100)
 	elapsed.Store(int64(time.Second))
-	require.Equal(t, http.StatusOK, b.get("/console/sign-in/callback?"+answer.Encode()).status, "the sign-in is still pending")
+	require.Equal(t, http.StatusOK, b.get("/console/sign-in/callback?"+answer.Encode()).status,
+		"the sign-in is still pending")
 }
 
 func TestConsole_WithoutProvider(t *testing.T) {

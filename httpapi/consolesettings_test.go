@@ -10,13 +10,16 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 )
 
-var previewRows = regexp.MustCompile(`<tr><th scope="row">([^<]+)</th><td>(added|removed|kept)</td>(?:<td>([^<]+)</td>)?</tr>`)
+var previewRows = regexp.MustCompile(
+	`<tr><th scope="row">([^<]+)</th><td>(added|removed|kept)</td>(?:<td>([^<]+)</td>)?</tr>`,
+)
 
 func TestConsoleSettings_PreviewsAndSaves(t *testing.T) {
 	t.Parallel()
 	b := browse(t)
 	b.provision(ownAccount, account.Settings{
-		Features: []string{account.FeatureAPI}, SharedAfter: new(2), Region: "DE", IgnoredContacts: []string{"test@test.com", "x@gone.example"},
+		Features: []string{account.FeatureAPI}, SharedAfter: new(2), Region: "DE",
+		IgnoredContacts: []string{"test@test.com", "x@gone.example"},
 	})
 	for _, body := range []string{
 		`{"phone":"+919876500001","email":"a@calls.example","metadata":{"source":"website"}}`,
@@ -42,13 +45,15 @@ func TestConsoleSettings_PreviewsAndSaves(t *testing.T) {
 		rows = append(rows, row[1:])
 	}
 	require.Equal(t, [][]string{
-		{"*@calls.example", "added", "2 leads"}, {"&#43;919876500003", "added", "1 lead"}, {"a@calls.example", "added", "1 lead"},
+		{"*@calls.example", "added", "2 leads"}, {"&#43;919876500003", "added", "1 lead"},
+		{"a@calls.example", "added", "1 lead"},
 		{"x@gone.example", "removed", "0 leads"}, {"test@test.com", "kept", "0 leads"},
 	}, rows)
 	require.Contains(t, shown.body, "With contacts shared after 2, 1 lead would be listed")
 	require.Contains(t, shown.body, ">test@test.com\n *@CALLS.example", "the form keeps what was posted")
 	require.Contains(t, b.get("/console/settings").body, "x@gone.example", "a preview saves nothing")
-	require.Contains(t, b.post("/console/settings/preview", "ignoredContacts", "", "sharedAfter", "0").body, "Contacts would never be shared")
+	require.Contains(t, b.post("/console/settings/preview", "ignoredContacts", "", "sharedAfter", "0").body,
+		"Contacts would never be shared")
 
 	for _, action := range []string{"", "/preview"} {
 		for field, form := range map[string][]string{
@@ -62,8 +67,11 @@ func TestConsoleSettings_PreviewsAndSaves(t *testing.T) {
 		}
 	}
 	require.Equal(t, "/console/settings", b.post("/console/settings", "ignoredContacts", list, "sharedAfter", "7").goTo)
-	saved := b.send(call{method: http.MethodGet, path: accounts + b.account, credential: b.mint(ownAccount, "admin")}).is(http.StatusOK)
-	require.Equal(t, []any{"test@test.com", "*@calls.example", "+919876500003", "a@calls.example"}, saved.at("data", "ignoredContacts"))
+	saved := b.send(call{
+		method: http.MethodGet, path: accounts + b.account, credential: b.mint(ownAccount, "admin"),
+	}).is(http.StatusOK)
+	require.Equal(t, []any{"test@test.com", "*@calls.example", "+919876500003", "a@calls.example"},
+		saved.at("data", "ignoredContacts"))
 	require.EqualValues(t, 7, saved.at("data", "sharedAfter"))
 	require.Equal(t, "DE", saved.at("data", "region"), "other settings stay")
 	calls, _ := b.printed("/settings")
@@ -75,7 +83,8 @@ func TestConsoleSettings_Rights(t *testing.T) {
 	b := signedIn(t)
 	require.NotContains(t, b.get("/console/").body, "/console/settings")
 	for _, r := range []pageReply{
-		b.get("/console/settings"), b.post("/console/settings", "ignoredContacts", "", "sharedAfter", "1"), b.post("/console/settings/preview"),
+		b.get("/console/settings"), b.post("/console/settings", "ignoredContacts", "", "sharedAfter", "1"),
+		b.post("/console/settings/preview"),
 	} {
 		require.Equal(t, http.StatusForbidden, r.status)
 		require.Contains(t, r.body, "Scope admin required")
@@ -85,5 +94,6 @@ func TestConsoleSettings_Rights(t *testing.T) {
 	blind := b.service.browser().signIn(b.mint(ownAccount, "admin"))
 	shown := blind.post("/console/settings/preview", "ignoredContacts", "asha@rao.example", "sharedAfter", "5")
 	require.Equal(t, http.StatusOK, shown.status)
-	require.Equal(t, []string{"asha@rao.example", "added", ""}, previewRows.FindStringSubmatch(shown.body)[1:], "counts need leads:read")
+	require.Equal(t, []string{"asha@rao.example", "added", ""}, previewRows.FindStringSubmatch(shown.body)[1:],
+		"counts need leads:read")
 }

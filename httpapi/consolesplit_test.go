@@ -13,11 +13,13 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 )
 
-// strangers are three persons who gave one email: the first two are one lead, the third is not. It returns the id of the lead.
+// strangers are three persons who gave one email: the first two are one lead, the third is not. It returns the id of
+// the lead.
 func (b *browser) strangers() (id string, last reply) {
 	b.t.Helper()
 	b.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, SharedAfter: new(2)})
-	id = b.capture(`{"phone":"9876500001","email":"test@test.com","name":"Asha Rao","metadata":{"source":"website"}}`).at("data", "leadId").(string)
+	id = b.capture(`{"phone":"9876500001","email":"test@test.com","name":"Asha Rao","metadata":{"source":"website"}}`).
+		at("data", "leadId").(string)
 	b.capture(`{"phone":"9876500002","email":"test@test.com","name":"Bala Iyer","metadata":{"source":"website"}}`)
 	last = b.capture(`{"phone":"9876500003","email":"test@test.com","name":"Cara","metadata":{"source":"website"}}`)
 	require.NotEqual(b.t, id, last.at("data", "leadId"))
@@ -93,7 +95,8 @@ func TestConsoleSplit_ByContact(t *testing.T) {
 	require.Equal(t, at, b.post(at+"/split", hidden[0][1], hidden[0][2]).goTo)
 	page = b.get(at).body
 	require.NotContains(t, page, "This looks like several persons.")
-	other := regexp.MustCompile(`href="(/console/leads/[0-9A-Z]{26})">Show the other lead of the split`).FindStringSubmatch(page)
+	other := regexp.MustCompile(`href="(/console/leads/[0-9A-Z]{26})">Show the other lead of the split`).
+		FindStringSubmatch(page)
 	require.NotNil(t, other)
 	require.Contains(t, b.get(other[1]).body, "B••• I•••")
 	require.Equal(t, http.StatusBadRequest, b.post(at+"/split", hidden[0][1], hidden[0][2]).status, "it has left")
@@ -121,7 +124,8 @@ func TestConsoleSplit_ByArrivalsAndUndoOfJoin(t *testing.T) {
 	chosen := url.Values{"touches": {boxes[0][1]}}
 	require.Contains(t, b.get(at+"/split?"+chosen.Encode()).body, "B••• I•••", "the latest is first")
 	require.Equal(t, at, b.post(at+"/split", "touches", boxes[0][1]).goTo)
-	require.Contains(t, b.get(at).body, `href="?parts=show#parts"`, "the history of a lead with one phone is read when asked for")
+	require.Contains(t, b.get(at).body, `href="?parts=show#parts"`,
+		"the history of a lead with one phone is read when asked for")
 	alone := b.get(at + "?parts=show").body
 	require.Contains(t, alone, `aria-label="Arrivals of the lead"`)
 	require.Empty(t, splitBoxes.FindAllString(alone, -1), "one arrival cannot be divided")

@@ -43,11 +43,13 @@ func publishScript(text []byte) published {
 	return p
 }
 
-// isNamed reports whether the caller has it already, by its ETag. A proxy that compresses makes the tag weak, which is fine here.
+// isNamed reports whether the caller has it already, by its ETag. A proxy that compresses makes the tag weak, which is
+// fine here.
 func (p published) isNamed(header http.Header) bool {
 	for _, line := range header.Values("If-None-Match") {
 		for tag := range strings.SplitSeq(line, ",") {
-			if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(p.tag, "W/") {
+			if tag = strings.TrimSpace(tag); tag == "*" ||
+				strings.TrimPrefix(tag, "W/") == strings.TrimPrefix(p.tag, "W/") {
 				return true
 			}
 		}

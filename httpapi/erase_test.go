@@ -23,8 +23,10 @@ import (
 // traces are substrings of the personal data in the test's requests.
 var traces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
 
-const fullArrival = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
-	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali"},"customFields":{"city":"pune-city"}}`
+const fullArrival = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com",` +
+	`"visitorId":"visitor-of-asha",` +
+	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali"},` +
+	`"customFields":{"city":"pune-city"}}`
 
 // requireNoTrace searches every row of every table of a database, and the service's log.
 func (s *service) requireNoTrace() {
@@ -44,7 +46,8 @@ func (s *service) requireNoTrace() {
 		for _, row := range rowTexts {
 			for _, trace := range traces {
 				require.NotContains(s.t, row, trace, table)
-				require.NotContains(s.t, row, hex.EncodeToString([]byte(trace)), table) // PostgreSQL prints bytea in hex
+				// PostgreSQL prints bytea in hex
+				require.NotContains(s.t, row, hex.EncodeToString([]byte(trace)), table)
 			}
 		}
 	}
@@ -72,7 +75,9 @@ func (s *service) erase(id string, status int) reply {
 
 func (s *service) captureFull(status int, header map[string]string) reply {
 	s.t.Helper()
-	return s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: fullArrival, header: header}).is(status)
+	return s.send(call{
+		method: http.MethodPost, path: leads, credential: s.jwt, body: fullArrival, header: header,
+	}).is(status)
 }
 
 func TestErase_RemovesPersonEverywhere(t *testing.T) {
@@ -80,16 +85,20 @@ func TestErase_RemovesPersonEverywhere(t *testing.T) {
 	s := startAlone(t)
 	other := s.another()
 	recordActivity := func(status int) {
-		r := s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity", credential: s.jwt,
-			body: `{"type":"page_view","url":"https://example.com/diwali"}`})
+		r := s.send(call{method: http.MethodPost, path: "/api/v1/crm/visitors/visitor-of-asha/activity",
+			credential: s.jwt,
+			body:       `{"type":"page_view","url":"https://example.com/diwali"}`})
 		require.Equal(t, status, r.status, r.raw)
 	}
 	recordActivity(202)
 	id := s.leadID(s.captureFull(201, nil))
-	second := s.as(http.MethodPost, leads, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`).is(200)
+	second := s.as(http.MethodPost, leads, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp"}}`).
+		is(200)
 	now := time.Now().UTC().Format(time.RFC3339Nano)
 	for _, p := range []*service{s, other} { // both processes have warm caches
-		for _, path := range []string{"?minPosition=" + second.header.Get("X-Log-Position"), "/sources", "/events", "/activity", "?asOf=" + now} {
+		for _, path := range []string{
+			"?minPosition=" + second.header.Get("X-Log-Position"), "/sources", "/events", "/activity", "?asOf=" + now,
+		} {
 			p.as(http.MethodGet, leads+"/"+id+path, "").is(200)
 		}
 	}
@@ -112,7 +121,8 @@ func TestErase_RemovesPersonEverywhere(t *testing.T) {
 	recordActivity(202) // the browser still has its visitor id
 	again := s.captureFull(201, nil)
 	require.NotEqual(t, id, s.leadID(again))
-	again = s.as(http.MethodGet, leads+"/"+s.leadID(again)+"/activity?minPosition="+again.header.Get("X-Log-Position"), "").is(200)
+	again = s.as(http.MethodGet, leads+"/"+s.leadID(again)+"/activity?minPosition="+again.header.Get("X-Log-Position"),
+		"").is(200)
 	require.Len(t, again.body["data"], 1, "only activity after the erasure is shown")
 }
 
@@ -121,7 +131,9 @@ func TestErase_KeepsReleaseOnTrail(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
 	for i, field := range []string{"phone", "email"} {
-		value := map[string]string{"phone": fmt.Sprintf("987654321%d", i), "email": fmt.Sprintf("asha%d@example.com", i)}
+		value := map[string]string{
+			"phone": fmt.Sprintf("987654321%d", i), "email": fmt.Sprintf("asha%d@example.com", i),
+		}
 		body := fmt.Sprintf(`{"phone":%q,"email":%q}`, value["phone"], value["email"])
 		id := s.leadID(s.as(http.MethodPost, leads, body).is(201))
 		s.as(http.MethodPost, leads+"/"+id+"/contacts/release", fmt.Sprintf(`{%q:%q}`, field, value[field])).is(200)
@@ -129,7 +141,8 @@ func TestErase_KeepsReleaseOnTrail(t *testing.T) {
 		require.Equal(t, map[string]any{"field": field}, s.trail("&type=lead.released&subject="+id, 1)[0]["data"])
 	}
 	compared, err := projection.Replay{
-		URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Trail{}}, Progress: func(_, _ eventstore.Position) {},
+		URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Trail{}},
+		Progress: func(_, _ eventstore.Position) {},
 	}.Compare(t.Context(), 5)
 	require.NoError(t, err)
 	require.NoError(t, compared[0].Err)
@@ -173,8 +186,8 @@ func TestErase_IdempotentRepeatIsGone(t *testing.T) {
 	s.captureFull(201, nil)
 }
 
-// Callers capture, repeat and erase one person concurrently. Each answer is valid. At the end, an erasure of the last lead leaves no
-// lead and no personal data.
+// Callers capture, repeat and erase one person concurrently. Each answer is valid. At the end, an erasure of the last
+// lead leaves no lead and no personal data.
 func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
@@ -192,7 +205,10 @@ func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 				}
 			})
 			group.Go(func() {
-				r := p.send(call{method: http.MethodPost, path: leads, credential: p.jwt, body: fullArrival, header: map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)}})
+				r := p.send(call{
+					method: http.MethodPost, path: leads, credential: p.jwt, body: fullArrival,
+					header: map[string]string{"Idempotency-Key": fmt.Sprint("first-", round)},
+				})
 				if r.status != 201 && r.status != 410 {
 					t.Error(r.status, r.raw)
 				}

@@ -42,8 +42,8 @@ var (
 	errNeedsJWT = errors.New("an API token where a JWT is required")
 )
 
-// strayPathError is errUnknownRoute for a path with a slash at its end or twice in a row. Its text has no path, which may have personal
-// data: it is logged.
+// strayPathError is errUnknownRoute for a path with a slash at its end or twice in a row. Its text has no path, which
+// may have personal data: it is logged.
 type strayPathError struct{ path, meant string }
 
 func (strayPathError) Error() string { return errUnknownRoute.Error() }
@@ -78,8 +78,8 @@ const (
 	retryBehind      = time.Second
 )
 
-// failures maps errors to answers; the first match counts. describe maps the errors whose answers have data of their own. Any other
-// error is answered with a 500 that does not show it.
+// failures maps errors to answers; the first match counts. describe maps the errors whose answers have data of their
+// own. Any other error is answered with a 500 that does not show it.
 var failures = []struct {
 	is         error
 	status     int
@@ -104,29 +104,50 @@ var failures = []struct {
 	{intake.ErrElements, http.StatusRequestEntityTooLarge, "A post may have at most 1,000 arrivals", "", 0},
 	{errArrivalLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 1 MiB", "", 0},
 	{errViewLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 64 KiB", "", 0},
-	{command.ErrArrivalTooLarge, http.StatusRequestEntityTooLarge, "Post must map to less: its lead, or the list of what is wrong with it, does not fit on the log", "", 0},
+	{
+		command.ErrArrivalTooLarge, http.StatusRequestEntityTooLarge,
+		"Post must map to less: its lead, or the list of what is wrong with it, does not fit on the log", "", 0,
+	},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
 	{errLinesType, http.StatusUnsupportedMediaType, "Content-Type must be application/x-ndjson in UTF-8", "", 0},
 	{errBatchTooLarge, http.StatusRequestEntityTooLarge, "A batch must be at most 32 MiB", "", 0},
 	{errTooManyLines, http.StatusRequestEntityTooLarge, "A batch must be at most 10,000 lines", "", 0},
 
-	{command.ErrErased, http.StatusGone, "The lead that this " + idempotencyHeader + " was used for is erased", "LEAD_ERASED", 0},
+	{
+		command.ErrErased, http.StatusGone, "The lead that this " + idempotencyHeader + " was used for is erased",
+		"LEAD_ERASED", 0,
+	},
 	{logtree.ErrErased, http.StatusGone, "The person is erased: nothing of the event can be shown", "LEAD_ERASED", 0},
-	{command.ErrKeyReused, http.StatusConflict, "This " + idempotencyHeader + " was used for another request body", "IDEMPOTENCY_KEY_REUSED", 0},
+	{
+		command.ErrKeyReused, http.StatusConflict, "This " + idempotencyHeader + " was used for another request body",
+		"IDEMPOTENCY_KEY_REUSED", 0,
+	},
 	{token.ErrNotFound, http.StatusNotFound, "Token not found or already deleted", "", 0},
 	{token.ErrLimit, http.StatusConflict, "An account may hold at most 5 active tokens", "TOKEN_LIMIT_REACHED", 0},
 	{webhook.ErrNotFound, http.StatusNotFound, "Webhook endpoint not found", "", 0},
-	{webhook.ErrReplayRunning, http.StatusConflict, "A replay of this webhook endpoint is already running", "REPLAY_RUNNING", 0},
+	{
+		webhook.ErrReplayRunning, http.StatusConflict, "A replay of this webhook endpoint is already running",
+		"REPLAY_RUNNING", 0,
+	},
 	{webhook.ErrDisabled, http.StatusConflict, "Webhook endpoint is disabled: enable it first", "WEBHOOK_DISABLED", 0},
-	{webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints", "WEBHOOK_LIMIT_REACHED", 0},
+	{
+		webhook.ErrLimit, http.StatusConflict, "An account may have at most 50 webhook endpoints",
+		"WEBHOOK_LIMIT_REACHED", 0,
+	},
 	{intake.ErrNotFound, http.StatusNotFound, "Intake not found", "", 0},
 	{intake.ErrLimit, http.StatusConflict, "An account may have at most 50 intakes", "INTAKE_LIMIT_REACHED", 0},
 	{intake.ErrNoSecrets, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{lead.ErrLastContact, http.StatusConflict, "This is the only phone or email of the lead", "LAST_CONTACT", 0},
 	{arrival.ErrNotFound, http.StatusNotFound, "Arrival not found", "", 0},
 	{arrival.ErrDiscarded, http.StatusConflict, "The arrival was discarded", "ARRIVAL_DISCARDED", 0},
-	{arrival.ErrExpired, http.StatusConflict, "What was posted is deleted, because its time is over", "ARRIVAL_EXPIRED", 0},
-	{arrival.ErrPending, http.StatusConflict, "The arrival has not been fetched from its provider yet", "ARRIVAL_PENDING", 0},
+	{
+		arrival.ErrExpired, http.StatusConflict, "What was posted is deleted, because its time is over",
+		"ARRIVAL_EXPIRED", 0,
+	},
+	{
+		arrival.ErrPending, http.StatusConflict, "The arrival has not been fetched from its provider yet",
+		"ARRIVAL_PENDING", 0,
+	},
 	{lead.ErrNotFound, http.StatusNotFound, "Lead not found", "", 0},
 	{command.ErrNoVisitor, http.StatusNotFound, "Visitor not found", "", 0},
 	{errNoDelivery, http.StatusNotFound, "Delivery not found", "", 0},
@@ -134,19 +155,32 @@ var failures = []struct {
 	{errNoTokenEvent, http.StatusNotFound, "No token event at this position", "", 0},
 	{errNoEvent, http.StatusNotFound, "Event not found", "", 0},
 	{errNotErased, http.StatusNotFound, "No erased lead with this id", "", 0},
-	{errUnfinished, http.StatusNotFound, "The erasure is not finished: repeat the DELETE of the lead", "ERASURE_UNFINISHED", 0},
+	{
+		errUnfinished, http.StatusNotFound, "The erasure is not finished: repeat the DELETE of the lead",
+		"ERASURE_UNFINISHED", 0,
+	},
 	{logtree.ErrNotCovered, http.StatusNotFound, "No checkpoint covers the event yet", "NOT_COVERED", 0},
 	{errNoAccount, http.StatusNotFound, "Account not found", "", 0},
 	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
 	{logtree.ErrNoTile, http.StatusNotFound, "Tile not found", "", 0},
-	{query.ErrOtherLog, http.StatusGone, "The cursor is of another log: start again without one", "CURSOR_OF_ANOTHER_LOG", 0},
+	{
+		query.ErrOtherLog, http.StatusGone, "The cursor is of another log: start again without one",
+		"CURSOR_OF_ANOTHER_LOG", 0,
+	},
 
-	{logtree.ErrNoCheckpoint, http.StatusServiceUnavailable, "No checkpoint has its cosignatures yet", "", retryUnavailable},
+	{
+		logtree.ErrNoCheckpoint, http.StatusServiceUnavailable, "No checkpoint has its cosignatures yet", "",
+		retryUnavailable,
+	},
 	{errNoKeys, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{errOverloaded, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{query.ErrBehind, http.StatusServiceUnavailable, unavailable, "", retryBehind},
 	{eventstore.ErrContended, http.StatusServiceUnavailable, unavailable, "", retryBehind},
-	{command.ErrNotRecorded, http.StatusServiceUnavailable, unavailable + ": exports and unmasked data are recorded on the log first, which cannot be written now", "NOT_RECORDED", retryUnavailable},
+	{
+		command.ErrNotRecorded, http.StatusServiceUnavailable,
+		unavailable + ": exports and unmasked data are recorded on the log first, which cannot be written now",
+		"NOT_RECORDED", retryUnavailable,
+	},
 	{eventstore.ErrUnavailable, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, unavailable, "", retryUnavailable},
 }
@@ -204,13 +238,16 @@ func describe(err error) failure {
 		}
 	case errors.As(err, &storage):
 		return failure{
-			status: http.StatusTooManyRequests, envelope: envelope{Message: "The account has stored as much as it may in a day", Code: "STORAGE_LIMIT"},
+			status:     http.StatusTooManyRequests,
+			envelope:   envelope{Message: "The account has stored as much as it may in a day", Code: "STORAGE_LIMIT"},
 			retryAfter: max(storage.retryAfter, time.Second),
 		}
 	}
 	for _, f := range failures {
 		if errors.Is(err, f.is) {
-			return failure{status: f.status, envelope: envelope{Message: f.message, Code: f.code}, retryAfter: f.retryAfter}
+			return failure{
+				status: f.status, envelope: envelope{Message: f.message, Code: f.code}, retryAfter: f.retryAfter,
+			}
 		}
 	}
 	return failure{status: http.StatusInternalServerError, envelope: envelope{Message: "Internal server error"}}
@@ -241,7 +278,8 @@ func (x *exchange) fail(err error) {
 	if f.retryAfter > 0 {
 		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.retryAfter), 10))
 	}
-	if x.html && x.page(f.status, formPage{Title: "Not sent", Text: f.envelope.Message, Errors: f.envelope.Errors}) == nil {
+	if x.html &&
+		x.page(f.status, formPage{Title: "Not sent", Text: f.envelope.Message, Errors: f.envelope.Errors}) == nil {
 		return
 	}
 	encoded, err := encode(f.envelope)

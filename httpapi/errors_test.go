@@ -32,17 +32,34 @@ func TestErrors_Answers(t *testing.T) {
 	}{
 		"fields": {field.Errors{{Field: "phone", Message: "is bad"}},
 			`{"success":false,"message":"Validation failed","errors":[{"field":"phone","message":"is bad"}]}`, 400, 0},
-		"cursor":      {query.ErrCursor, `{"success":false,"message":"Validation failed","errors":[{"field":"cursor","message":"is not a cursor of this list"}]}`, 400, 0},
-		"scope":       {scopeError("leads:read"), `{"success":false,"message":"Scope leads:read required"}`, 403, 0},
-		"refused":     {refusal, `{"success":false,"message":"This email already belongs to lead L1","code":"DUPLICATE_LEAD_EMAIL"}`, 409, 0},
-		"limit":       {limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, 1500 * time.Millisecond},
-		"limit, soon": {limitError{time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, time.Second},
-		"store":       {eventstore.ErrUnavailable, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second},
+		"cursor": {
+			query.ErrCursor,
+			`{"success":false,"message":"Validation failed","errors":[{"field":"cursor","message":"is not a cursor ` +
+				`of this list"}]}`, 400, 0,
+		},
+		"scope": {scopeError("leads:read"), `{"success":false,"message":"Scope leads:read required"}`, 403, 0},
+		"refused": {
+			refusal,
+			`{"success":false,"message":"This email already belongs to lead L1","code":"DUPLICATE_LEAD_EMAIL"}`, 409, 0,
+		},
+		"limit": {
+			limitError{1500 * time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429,
+			1500 * time.Millisecond,
+		},
+		"limit, soon": {
+			limitError{time.Millisecond}, `{"success":false,"message":"Rate limit exceeded"}`, 429, time.Second,
+		},
+		"store": {
+			eventstore.ErrUnavailable, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second,
+		},
 		"no record": {fmt.Errorf("%w: %w", command.ErrNotRecorded, eventstore.ErrUnavailable),
-			`{"success":false,"message":"Service unavailable: exports and unmasked data are recorded on the log first, which cannot be written now","code":"NOT_RECORDED"}`, 503, 2 * time.Second},
+			`{"success":false,"message":"Service unavailable: exports and unmasked data are recorded on the log ` +
+				`first, which cannot be written now","code":"NOT_RECORDED"}`, 503, 2 * time.Second},
 		"contended": {eventstore.ErrContended, `{"success":false,"message":"Service unavailable"}`, 503, time.Second},
-		"deadline":  {context.DeadlineExceeded, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second},
-		"anything":  {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
+		"deadline": {
+			context.DeadlineExceeded, `{"success":false,"message":"Service unavailable"}`, 503, 2 * time.Second,
+		},
+		"anything": {errors.New("password=hunter2"), `{"success":false,"message":"Internal server error"}`, 500, 0},
 	} {
 		f := describe(fmt.Errorf("somewhere: %w", c.err))
 		encoded, err := encode(f.envelope)

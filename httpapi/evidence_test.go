@@ -35,8 +35,10 @@ func TestEvidence_OfEveryEvent(t *testing.T) {
 	by := func(path, value string) reply {
 		return s.send(call{method: http.MethodGet, path: path, credential: value})
 	}
-	created := s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210","name":"Zoë <x>",
-		"customFields":{"budget":12345678901234567890.10,"😀":[1.0,{"b":null,"a":"\u00e9"}],"ﬁ":true}}`}).is(http.StatusCreated)
+	created := s.send(call{method: http.MethodPost, path: leads, credential: value,
+		body: `{"phone":"9876543210","name":"Zoë <x>",
+		"customFields":{"budget":12345678901234567890.10,"😀":[1.0,{"b":null,"a":"\u00e9"}],"ﬁ":true}}`}).
+		is(http.StatusCreated)
 	id := s.leadID(created)
 	own := evidencePath(id, created.header.Get("X-Event-Id"))
 	require.Equal(t, "NOT_COVERED", by(own, value).is(http.StatusNotFound).at("code"))
@@ -69,17 +71,23 @@ func TestEvidence_OfEveryEvent(t *testing.T) {
 
 	require.Equal(t, http.StatusOK, by(own, value).status, "the token that captured")
 	for what, refused := range map[string]reply{
-		"another token":         by(own, other).is(http.StatusNotFound),
-		"another account":       by(own, s.stranger("")).is(http.StatusNotFound),
-		"another lead":          s.as(http.MethodGet, evidencePath(joined, created.header.Get("X-Event-Id")), "").is(http.StatusNotFound),
-		"an unknown event":      s.as(http.MethodGet, evidencePath(id, id), "").is(http.StatusNotFound),
-		"a token's page":        s.send(call{method: http.MethodGet, path: own, credential: value, header: map[string]string{"Origin": "https://example.com"}}).is(http.StatusNotFound),
+		"another token":   by(own, other).is(http.StatusNotFound),
+		"another account": by(own, s.stranger("")).is(http.StatusNotFound),
+		"another lead": s.as(http.MethodGet, evidencePath(joined, created.header.Get("X-Event-Id")),
+			"").is(http.StatusNotFound),
+		"an unknown event": s.as(http.MethodGet, evidencePath(id, id), "").is(http.StatusNotFound),
+		"a token's page": s.send(call{
+			method: http.MethodGet, path: own, credential: value,
+			header: map[string]string{"Origin": "https://example.com"},
+		}).is(http.StatusNotFound),
 		"an event of the other": by(evidencePath(id, eventsOf(s, id)[1]["id"].(string)), value).is(http.StatusNotFound),
 	} {
 		require.Equal(t, "Event not found", refused.at("message"), what)
 	}
 	by(own, s.mint(ownAccount, "leads:write")).is(http.StatusForbidden)
-	s.eventually("/api/v1/crm/audit/events?type=data.revealed", func(r reply) bool { return strings.Contains(r.raw, `"actor":"token:`) })
+	s.eventually("/api/v1/crm/audit/events?type=data.revealed", func(r reply) bool {
+		return strings.Contains(r.raw, `"actor":"token:`)
+	})
 
 	s.erase(id, http.StatusOK)
 	for path, raw := range saved {
@@ -94,8 +102,11 @@ func TestEvidence_DetectsChanges(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
 	trust := s.trust()
-	created := s.capture(`{"phone":"9876543210","name":"Asha","customFields":{"city":"Pune","age":31}}`).is(http.StatusCreated)
-	r := s.eventually(evidencePath(s.leadID(created), created.header.Get("X-Event-Id")), func(r reply) bool { return r.status == http.StatusOK })
+	created := s.capture(`{"phone":"9876543210","name":"Asha","customFields":{"city":"Pune","age":31}}`).
+		is(http.StatusCreated)
+	r := s.eventually(evidencePath(s.leadID(created), created.header.Get("X-Event-Id")), func(r reply) bool {
+		return r.status == http.StatusOK
+	})
 	e, _, err := audit.OpenEvidence([]byte(r.raw), trust)
 	require.NoError(t, err)
 	verify := func(change func(*audit.Evidence)) error {
@@ -113,10 +124,14 @@ func TestEvidence_DetectsChanges(t *testing.T) {
 	shown := map[string]any{}
 	require.NoError(t, json.Unmarshal(e.Event, &shown))
 	for _, c := range [][2]string{
-		{`"Asha"`, `"Ashe"`}, {"+919876543210", "+919876543211"}, {`"age":31`, `"age":31.0`}, {`"actor":"user:ann"`, `"actor":"user:bob"`},
-		{`"revision":0`, `"revision":1`}, {`"revision":0`, `"revision":-0`}, {`lead.created`, `lead.merged`}, {`"name"`, `"Name"`}, {`"actor"`, `"Actor"`},
-		{`"data":{`, `"data":{"x":1,`}, {`"data":{`, `"x":1,"data":{`}, {`"data":{`, `"data":{"name":"Asha",`}, {`"data":{`, `"stream":"lead-1","data":{`},
-		{`"id":`, `"id":"x","id":`}, {`Z"`, `+00:00"`}, {`"city":"Pune"`, `"city":"pune"`}, {`,"city":"Pune"`, ``}, {`"age":31`, `"age":"31"`},
+		{`"Asha"`, `"Ashe"`}, {"+919876543210", "+919876543211"}, {`"age":31`, `"age":31.0`},
+		{`"actor":"user:ann"`, `"actor":"user:bob"`},
+		{`"revision":0`, `"revision":1`}, {`"revision":0`, `"revision":-0`}, {`lead.created`, `lead.merged`},
+		{`"name"`, `"Name"`}, {`"actor"`, `"Actor"`},
+		{`"data":{`, `"data":{"x":1,`}, {`"data":{`, `"x":1,"data":{`}, {`"data":{`, `"data":{"name":"Asha",`},
+		{`"data":{`, `"stream":"lead-1","data":{`},
+		{`"id":`, `"id":"x","id":`}, {`Z"`, `+00:00"`}, {`"city":"Pune"`, `"city":"pune"`}, {`,"city":"Pune"`, ``},
+		{`"age":31`, `"age":"31"`},
 	} {
 		require.ErrorIs(t, verify(replaced(c[0], c[1])), audit.ErrEvidence, c[1])
 	}
@@ -134,13 +149,17 @@ func TestEvidence_DetectsChanges(t *testing.T) {
 	}
 	require.ErrorIs(t, verify(func(e *audit.Evidence) { e.Opening.Nonce = strings.Repeat("0", 32) }), audit.ErrEvidence)
 	require.ErrorIs(t, verify(func(e *audit.Evidence) { e.Opening.Nonce = "x" }), audit.ErrEvidence)
-	require.ErrorIs(t, verify(func(e *audit.Evidence) { e.Opening.Stored = append([]byte{' '}, e.Opening.Stored...) }), audit.ErrEvidence)
-	require.Error(t, verify(func(e *audit.Evidence) { e.Receipt = strings.Replace(e.Receipt, "\nindex ", "\nindex 1", 1) }))
+	require.ErrorIs(t, verify(func(e *audit.Evidence) {
+		e.Opening.Stored = append([]byte{' '}, e.Opening.Stored...)
+	}), audit.ErrEvidence)
+	require.Error(t, verify(func(e *audit.Evidence) {
+		e.Receipt = strings.Replace(e.Receipt, "\nindex ", "\nindex 1", 1)
+	}))
 	require.Error(t, verify(func(e *audit.Evidence) { e.Receipt = "" }))
 }
 
-// After an erasure, nothing of the content can be derived from the log: the commitments are hashes with nonces that are gone, so equal
-// content has different ones.
+// After an erasure, nothing of the content can be derived from the log: the commitments are hashes with nonces that are
+// gone, so equal content has different ones.
 func TestEvidence_NothingAfterErasure(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
@@ -151,14 +170,18 @@ func TestEvidence_NothingAfterErasure(t *testing.T) {
 		created := s.capture(body).is(http.StatusCreated)
 		id := s.leadID(created)
 		path := evidencePath(id, created.header.Get("X-Event-Id"))
-		e, _, err := audit.OpenEvidence([]byte(s.eventually(path, func(r reply) bool { return r.status == http.StatusOK }).raw), trust)
+		e, _, err := audit.OpenEvidence([]byte(s.eventually(path, func(r reply) bool {
+			return r.status == http.StatusOK
+		}).raw), trust)
 		require.NoError(t, err)
 		nonces = append(nonces, e.Opening.Nonce)
 		s.erase(id, http.StatusOK)
 	}
 	require.NotEqual(t, nonces[0], nonces[1])
 	var log bytes.Buffer
-	for page, err := range s.store.below.Subscribe(t.Context(), 0, eventstore.Filter{StreamPrefixes: []string{"lead-"}}) {
+	for page, err := range s.store.below.Subscribe(t.Context(), 0, eventstore.Filter{
+		StreamPrefixes: []string{"lead-"},
+	}) {
 		require.NoError(t, err)
 		for _, e := range page.Events {
 			if strings.HasPrefix(e.Type, "lead.created") {
@@ -185,5 +208,9 @@ func TestEvidence_NothingAfterErasure(t *testing.T) {
 func written(e audit.Evidence) []byte {
 	opening, _ := json.Marshal(e.Opening)
 	receipt, _ := json.Marshal(e.Receipt)
-	return bytes.Join([][]byte{[]byte(`{"event":`), e.Event, []byte(`,"opening":`), opening, []byte(`,"receipt":`), receipt, []byte(`}`)}, nil)
+	return bytes.Join(
+		[][]byte{
+			[]byte(`{"event":`), e.Event, []byte(`,"opening":`), opening, []byte(`,"receipt":`), receipt, []byte(`}`),
+		}, nil,
+	)
 }

@@ -60,7 +60,8 @@ func TestExport_EndsWithCredential(t *testing.T) {
 		"revoked": func() { b.revoke(time.Now().Add(-time.Minute).Truncate(time.Second)) },
 	}
 	for _, path := range []string{
-		"/api/v1/crm/sources/history", "/api/v1/crm/audit/tokens", "/console/leads.ndjson", "/console/sources/history.ndjson", "/console/audit.ndjson",
+		"/api/v1/crm/sources/history", "/api/v1/crm/audit/tokens", "/console/leads.ndjson",
+		"/console/sources/history.ndjson", "/console/audit.ndjson",
 	} {
 		rows, complete := read(path, func() {})
 		require.True(t, complete, path)
@@ -73,14 +74,16 @@ func TestExport_EndsWithCredential(t *testing.T) {
 	}
 }
 
-// TestExport_LimitPerAccount runs the maximum number of exports of an account at once, because each export buffers rows in memory.
+// TestExport_LimitPerAccount runs the maximum number of exports of an account at once, because each export buffers rows
+// in memory.
 func TestExport_LimitPerAccount(t *testing.T) {
 	t.Parallel()
 	const path, page = "/api/v1/crm/sources/history", "/console/sources/history.ndjson"
 	b := browse(t, func(o *httpapi.Options) { o.Exports = 4 })
 	b.provision("other", account.Settings{})
 	otherJWT := b.mint("other", "")
-	require.Equal(t, http.StatusOK, b.as(http.MethodGet, after(path, b.capture(`{"email":"p@example.com"}`)), "").status)
+	require.Equal(t, http.StatusOK,
+		b.as(http.MethodGet, after(path, b.capture(`{"email":"p@example.com"}`)), "").status)
 	b.signIn(b.jwt)
 	status := func(path, jwt string) int {
 		reader, complete := b.export(path, jwt, nil)
@@ -107,7 +110,8 @@ func TestExport_LimitPerAccount(t *testing.T) {
 	require.Equal(t, "0", b.metric("leadlog_http_exports"))
 }
 
-// export reads a list as JSON lines, and calls a function after the first row. It reports whether the export was complete.
+// export reads a list as JSON lines, and calls a function after the first row. It reports whether the export was
+// complete.
 func (b *browser) export(path, jwt string, afterFirstRow func()) (reader *slowReader, complete bool) {
 	b.t.Helper()
 	request := httptest.NewRequestWithContext(b.t.Context(), http.MethodGet, path, nil)

@@ -21,7 +21,8 @@ const (
 	maxFeedWait  = 30 // seconds
 )
 
-// feedScopes are the scopes for kinds of events, besides that of the route. Events that the caller may not read are left out.
+// feedScopes are the scopes for kinds of events, besides that of the route. Events that the caller may not read are
+// left out.
 var feedScopes = map[string]string{
 	event.LeadKind: "leads:read", event.TokenKind: "audit:read", event.AccountKind: "audit:read",
 	event.WebhookKind: "webhooks:read", event.IntakeKind: "intakes:read",
@@ -80,8 +81,8 @@ func (x *exchange) feedRequest() (f feedRequest, err error) {
 	return f, err
 }
 
-// listEvents answers with the account's own events in the order of the log: a page as JSON or JSON lines or, as JSON lines without a
-// limit, all up to the end of the log. If there are none, it waits for as long as the request says.
+// listEvents answers with the account's own events in the order of the log: a page as JSON or JSON lines or, as JSON
+// lines without a limit, all up to the end of the log. If there are none, it waits for as long as the request says.
 func (x *exchange) listEvents() (answer, error) {
 	f, err := x.feedRequest()
 	if err != nil {
@@ -144,9 +145,9 @@ func concat[T any](first, then iter.Seq2[T, error]) iter.Seq2[T, error] {
 	}
 }
 
-// awaitEvents reads a page of the feed. If the page is empty, it reads again whenever there may be an event, until the wait is over, the
-// client disconnects or the service stops. A waiting request holds no connection to the database. Each account may have a limited
-// number of them.
+// awaitEvents reads a page of the feed. If the page is empty, it reads again whenever there may be an event, until the
+// wait is over, the client disconnects or the service stops. A waiting request holds no connection to the database.
+// Each account may have a limited number of them.
 func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 	if f.wait == 0 {
 		return x.readEvents(f)
@@ -156,7 +157,8 @@ func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 		return page, err
 	}
 	defer leave()
-	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // the body is not read, and a deadline must not end the wait
+	// the body is not read, and a deadline must not end the wait
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 	deadline := time.NewTimer(f.wait)
 	defer deadline.Stop()
 	changes := x.Query.AwaitFeed(x.caller.Account, f.types) // before the read, so that no event is missed

@@ -51,7 +51,8 @@ func TestFeed_SameAsEventLists(t *testing.T) {
 
 	events, next := s.feed("")
 	require.Equal(t, []string{
-		"account.configured", "lead.created", "lead.updated", "token.created", "token.rotated", "lead.merged", "lead.refused",
+		"account.configured", "lead.created", "lead.updated", "token.created", "token.rotated", "lead.merged",
+		"lead.refused",
 	}, typesOf(events))
 	for _, list := range []string{"/api/v1/crm/leads/" + id + "/events", "/api/v1/crm/tokens/" + token + "/events"} {
 		for _, shown := range s.as(http.MethodGet, list, "").is(http.StatusOK).at("data").([]any) {
@@ -75,7 +76,10 @@ func TestFeed_Erasure(t *testing.T) {
 	s.capture(`{"name":"Asha","phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
 	before, _ := s.feed("limit=2")
 	cursors := func() (all []string) {
-		r := s.send(call{method: http.MethodGet, path: eventsPath, credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}}).is(http.StatusOK)
+		r := s.send(call{
+			method: http.MethodGet, path: eventsPath, credential: s.jwt,
+			header: map[string]string{"Accept": "application/x-ndjson"},
+		}).is(http.StatusOK)
 		for line := range strings.Lines(r.raw) {
 			var e map[string]any
 			require.NoError(t, json.Unmarshal([]byte(line), &e))
@@ -95,7 +99,9 @@ func TestFeed_Erasure(t *testing.T) {
 	after, _ := s.feed("")
 	require.Equal(t, []string{"account.configured", "lead.created", "lead.merged", "lead.erased"}, typesOf(after))
 	require.Equal(t, before[1]["id"], after[1]["id"])
-	require.Equal(t, []any{false, true, true, false}, []any{after[0]["erased"], after[1]["erased"], after[2]["erased"], after[3]["erased"]})
+	require.Equal(t, []any{false, true, true, false}, []any{
+		after[0]["erased"], after[1]["erased"], after[2]["erased"], after[3]["erased"],
+	})
 	require.Equal(t, "website", after[1]["data"].(map[string]any)["source"])
 	require.Equal(t, known, cursors()[:len(known)])
 }
@@ -105,7 +111,8 @@ func TestFeed_HidesUnfinishedErasure(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	joined := s.capture(`{"name":"Asha","phone":"9876543210"}`).is(http.StatusCreated).at("data", "leadId").(string)
-	id := s.capture(`{"name":"Rao","email":"asha@example.com","customFields":{"city":"pune-city"}}`).is(http.StatusCreated).at("data", "leadId").(string)
+	id := s.capture(`{"name":"Rao","email":"asha@example.com","customFields":{"city":"pune-city"}}`).
+		is(http.StatusCreated).at("data", "leadId").(string)
 	other := s.capture(`{"name":"Gus","email":"gus@example.com"}`).is(http.StatusCreated).at("data", "leadId").(string)
 	s.as(http.MethodPost, "/api/v1/crm/leads/"+id+"/join", `{"from":"`+joined+`"}`).is(http.StatusOK)
 	facts := s.commands.Erasure(command.Caller{Account: s.account, Actor: "user:ann"})
@@ -119,7 +126,9 @@ func TestFeed_HidesUnfinishedErasure(t *testing.T) {
 			require.Empty(t, e["requestId"])
 		}
 	}
-	require.Equal(t, []string{"lead.created", "lead.created", "lead.created", "lead.joinedinto", "lead.joined", "lead.erased"}, typesOf(events))
+	require.Equal(t,
+		[]string{"lead.created", "lead.created", "lead.created", "lead.joinedinto", "lead.joined", "lead.erased"},
+		typesOf(events))
 	raw := s.as(http.MethodGet, eventsPath, "").raw
 	require.Contains(t, raw, "gus@example.com")
 	for _, trace := range traces {
@@ -139,15 +148,21 @@ func TestFeed_Scopes(t *testing.T) {
 		"leads:read webhooks:read":            "webhook.registered lead.created",
 		"leads:read audit:read webhooks:read": "account.configured token.created webhook.registered lead.created",
 	} {
-		r := s.send(call{method: http.MethodGet, path: eventsPath, credential: s.mint(ownAccount, scope)}).is(http.StatusOK)
+		r := s.send(call{
+			method: http.MethodGet, path: eventsPath, credential: s.mint(ownAccount, scope),
+		}).is(http.StatusOK)
 		var types []string
 		for _, e := range r.at("data").([]any) {
 			types = append(types, e.(map[string]any)["type"].(string))
 		}
 		require.Equal(t, want, strings.Join(types, " "), scope)
 	}
-	s.send(call{method: http.MethodGet, path: eventsPath, credential: s.mint(ownAccount, "audit:read")}).is(http.StatusForbidden)
-	r := s.send(call{method: http.MethodGet, path: eventsPath + "?types=token.*", credential: s.mint(ownAccount, "leads:read")}).is(http.StatusOK)
+	s.send(call{
+		method: http.MethodGet, path: eventsPath, credential: s.mint(ownAccount, "audit:read"),
+	}).is(http.StatusForbidden)
+	r := s.send(call{
+		method: http.MethodGet, path: eventsPath + "?types=token.*", credential: s.mint(ownAccount, "leads:read"),
+	}).is(http.StatusOK)
 	require.Empty(t, r.at("data"), "events without a scope are omitted")
 }
 
@@ -156,9 +171,10 @@ func TestFeed_Parameters(t *testing.T) {
 	s := start(t)
 	s.capture(fullArrival).is(http.StatusCreated)
 	for query, name := range map[string]string{
-		"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "wait=31": "wait", "wait=-1": "wait", "wait=NaN": "wait",
-		"types=data.revealed": "types", "types=lead.creat": "types", "types=lead.*,": "types", "types=claim.*": "types", "after=x": "after",
-		"after=a&after=b": "after", "minPosition=x": "minPosition", "minPosition=999999999": "minPosition",
+		"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "wait=31": "wait", "wait=-1": "wait",
+		"wait=NaN": "wait", "types=data.revealed": "types", "types=lead.creat": "types", "types=lead.*,": "types",
+		"types=claim.*": "types", "after=x": "after", "after=a&after=b": "after", "minPosition=x": "minPosition",
+		"minPosition=999999999": "minPosition",
 	} {
 		r := s.as(http.MethodGet, eventsPath+"?"+query, "").is(http.StatusBadRequest)
 		require.Equal(t, name, r.at("errors").([]any)[0].(map[string]any)["field"], query)
@@ -167,7 +183,9 @@ func TestFeed_Parameters(t *testing.T) {
 	require.Equal(t, []string{"lead.created"}, typesOf(events))
 
 	stranger := s.stranger("leads:read")
-	s.send(call{method: http.MethodGet, path: eventsPath + "?after=" + next, credential: stranger}).is(http.StatusBadRequest)
+	s.send(call{
+		method: http.MethodGet, path: eventsPath + "?after=" + next, credential: stranger,
+	}).is(http.StatusBadRequest)
 	r := s.send(call{method: http.MethodGet, path: eventsPath, credential: stranger}).is(http.StatusOK)
 	require.Empty(t, r.at("data"), "another account's events")
 
@@ -210,13 +228,16 @@ func TestFeed_WaitEndsAtShutdown(t *testing.T) {
 func TestFeed_WaitsBoundedPerAccount(t *testing.T) {
 	t.Parallel()
 	stopping := make(chan struct{})
-	s := start(t, func(o *httpapi.Options) { o.Stopping, o.MaxRequests = stopping, 32 }) // an account may have 2 waiting requests
+	// an account may have 2 waiting requests
+	s := start(t, func(o *httpapi.Options) { o.Stopping, o.MaxRequests = stopping, 32 })
 	_, next := s.feed("")
 	var waits sync.WaitGroup
 	refused := make(chan struct{}, 3)
 	for range 3 {
 		waits.Go(func() {
-			if s.request(call{method: http.MethodGet, path: eventsPath + "?wait=30&after=" + next, credential: s.jwt}).status == http.StatusTooManyRequests {
+			if s.request(call{
+				method: http.MethodGet, path: eventsPath + "?wait=30&after=" + next, credential: s.jwt,
+			}).status == http.StatusTooManyRequests {
 				refused <- struct{}{}
 			}
 		})
@@ -246,13 +267,19 @@ func TestFeed_FollowerSeesEachEventOnce(t *testing.T) {
 				for j := range each {
 					s.capture(fmt.Sprintf(`{"email":"p%d@example.com"}`, first+i*each+j))
 				}
-				s.send(call{method: http.MethodPost, path: "/api/v1/crm/leads", credential: globex, body: `{"email":"gus@example.com"}`})
+				s.send(call{
+					method: http.MethodPost, path: "/api/v1/crm/leads", credential: globex,
+					body: `{"email":"gus@example.com"}`,
+				})
 			})
 		}
 		seen, last := map[string]int{}, 0
 		for len(seen) < writers*each {
-			limit, wait := rapid.IntRange(1, 5).Draw(rt, "limit"), rapid.SampledFrom([]string{"0", "0.01", "1"}).Draw(rt, "wait")
-			r := s.as(http.MethodGet, fmt.Sprintf("%s?types=lead.*&limit=%d&wait=%s&after=%s", eventsPath, limit, wait, kept), "").is(http.StatusOK)
+			limit, wait := rapid.IntRange(1, 5).Draw(rt, "limit"),
+				rapid.SampledFrom([]string{"0", "0.01", "1"}).Draw(rt, "wait")
+			r := s.as(http.MethodGet,
+				fmt.Sprintf("%s?types=lead.*&limit=%d&wait=%s&after=%s", eventsPath, limit, wait, kept),
+				"").is(http.StatusOK)
 			if rapid.IntRange(0, 4).Draw(rt, "crash") == 0 {
 				continue // crash before the cursor is stored
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/leadlog/leadlog/httpapi/challenge"
 )
 
-// formPost is a post to an intake of kind form. The answer must not reveal whether the account knows the person: it has no ids, no
-// position and no quota headers, and is sent at fixed intervals.
+// formPost is a post to an intake of kind form. The answer must not reveal whether the account knows the person: it has
+// no ids, no position and no quota headers, and is sent at fixed intervals.
 type formPost struct {
 	*exchange
 	begun     time.Time
@@ -46,7 +46,8 @@ func (x *exchange) receiveForm() (answer, error) {
 	return f.successAnswer(), nil
 }
 
-// formPace is the interval at which forms are answered. A known person takes longer than a new one, but much less than this.
+// formPace is the interval at which forms are answered. A known person takes longer than a new one, but much less than
+// this.
 const formPace = 50 * time.Millisecond
 
 // pace waits until the next multiple of formPace since the request began.
@@ -103,7 +104,8 @@ func (f *formPost) asks(raw event.ArrivalRaw) bool {
 	return intake.FromBrowser(raw.Headers)
 }
 
-// correctable returns the errors that the person can correct, before the challenge is verified: a provider accepts its token only once.
+// correctable returns the errors that the person can correct, before the challenge is verified: a provider accepts its
+// token only once.
 func (f *formPost) correctable(mapped intake.Mapped, wrong field.Errors) error {
 	if len(wrong) > 0 {
 		return nil
@@ -114,10 +116,13 @@ func (f *formPost) correctable(mapped intake.Mapped, wrong field.Errors) error {
 	return command.Correctable(invalid).Err()
 }
 
-// verify verifies the challenge, once for a request, and for repetitions of it: those have one delivery id, and so one effect.
+// verify verifies the challenge, once for a request, and for repetitions of it: those have one delivery id, and so one
+// effect.
 func (f *formPost) verify(mapped intake.Mapped) error {
 	if f.challenge == nil {
-		response := challenge.Response{Provider: f.intake.State.Settings.Challenge, Secret: f.intake.Secrets.Challenge, Token: mapped.Challenge}
+		response := challenge.Response{
+			Provider: f.intake.State.Settings.Challenge, Secret: f.intake.Secrets.Challenge, Token: mapped.Challenge,
+		}
 		if mapped.DeliveryID != "" {
 			response.Request = f.intake.ID + "/" + mapped.DeliveryID
 		}

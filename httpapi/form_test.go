@@ -42,12 +42,13 @@ func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 		for _, accept := range []string{"*/*", "text/html,application/xhtml+xml;q=0.9"} {
 			var first *reply
 			for i, body := range []string{
-				"phone=9876543299&name=New", "phone=9876543210", "phone=9876543210", "email=asha@example.com", "phone=9876543210&email=ravi@example.com",
-				"phone=9876543298&url=spam", "phone=9876543297&status=none",
+				"phone=9876543299&name=New", "phone=9876543210", "phone=9876543210", "email=asha@example.com",
+				"phone=9876543210&email=ravi@example.com", "phone=9876543298&url=spam", "phone=9876543297&status=none",
 			} {
 				started := time.Now()
 				r := s.deliver(path, body, map[string]string{"Accept": accept})
-				require.GreaterOrEqual(t, time.Since(started), 50*time.Millisecond, "every answer has the minimum duration")
+				require.GreaterOrEqual(t, time.Since(started), 50*time.Millisecond,
+					"every answer has the minimum duration")
 				require.Contains(t, []int{http.StatusOK, http.StatusSeeOther}, r.status, body)
 				require.NotContains(t, r.header, "X-Log-Position")
 				require.NotContains(t, r.header, "Ratelimit")
@@ -70,7 +71,9 @@ func TestForm_Answers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	plain, _ := s.createIntake(`{"name":"Form","kind":"form","rateLimit":0}`)
-	redirecting, _ := s.createIntake(`{"name":"Form","kind":"form","rateLimit":0,"redirect":"https://example.com/thanks?a=1&b"}`)
+	redirecting, _ := s.createIntake(
+		`{"name":"Form","kind":"form","rateLimit":0,"redirect":"https://example.com/thanks?a=1&b"}`,
+	)
 	html := map[string]string{"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	s.server.Client().CheckRedirect = keepRedirect
 
@@ -84,18 +87,22 @@ func TestForm_Answers(t *testing.T) {
 
 	wrong := s.deliver(plain, "name=Asha", nil).is(http.StatusBadRequest)
 	require.Equal(t, []string{"phone"}, wrong.fieldsNamed())
-	require.Equal(t, []string{"phone", "email"}, s.deliver(plain, "phone=12&email=<b>@x", nil).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"phone", "email"},
+		s.deliver(plain, "phone=12&email=<b>@x", nil).is(http.StatusBadRequest).fieldsNamed())
 	shown := s.deliver(redirecting, "phone=12&email=<b>@x", html).is(http.StatusBadRequest)
 	require.Equal(t, "text/html; charset=utf-8", shown.header.Get("Content-Type"))
 	require.Equal(t, "default-src 'none'", shown.header.Get("Content-Security-Policy"))
 	require.Contains(t, shown.raw, "<li>phone ")
 	require.NotContains(t, shown.raw, "<b>")
-	require.Equal(t, "text/html; charset=utf-8", s.deliver(plain, strings.Repeat("x", 1<<20+1), html).is(http.StatusRequestEntityTooLarge).header.Get("Content-Type"))
+	require.Equal(t, "text/html; charset=utf-8",
+		s.deliver(plain, strings.Repeat("x", 1<<20+1),
+			html).is(http.StatusRequestEntityTooLarge).header.Get("Content-Type"))
 	unknown := s.deliver("/in/01J00000000000000000000000", "phone=9876543210", html).is(http.StatusNotFound)
 	require.Equal(t, "text/html; charset=utf-8", unknown.header.Get("Content-Type"))
 	require.Contains(t, unknown.raw, "<h1>Not sent</h1>")
 	hook, _ := s.createIntake(bearerIntake)
-	require.Equal(t, "application/json; charset=utf-8", s.deliver(hook, "{}", html).is(http.StatusUnauthorized).header.Get("Content-Type"))
+	require.Equal(t, "application/json; charset=utf-8",
+		s.deliver(hook, "{}", html).is(http.StatusUnauthorized).header.Get("Content-Type"))
 
 	fields := url.Values{"phone": {"9876543212"}}
 	for i := range 51 {
@@ -110,21 +117,33 @@ func TestForm_Encodings(t *testing.T) {
 	s := start(t)
 	path, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	for i, c := range []struct{ media, body string }{
-		{"application/x-www-form-urlencoded", "your-name=Asha+Rao&your-tel=%d&visitor_id=v-1&utm_source=mail&city=Pune"},
+		{
+			"application/x-www-form-urlencoded",
+			"your-name=Asha+Rao&your-tel=%d&visitor_id=v-1&utm_source=mail&city=Pune",
+		},
 		{"application/json", `{"name":"Asha Rao","phone":"%d","visitor_id":"v-1","utm_source":"mail","city":"Pune"}`},
-		{"multipart/form-data; boundary=b", strings.ReplaceAll("--b\nContent-Disposition: form-data; name=\"fullname\"\n\nAsha Rao\n--b\nContent-Disposition: form-data; name=\"mobile\"\n\n%d\n"+
-			"--b\nContent-Disposition: form-data; name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; name=\"utm_source\"\n\nmail\n"+
-			"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\nContent-Type: application/pdf\n\nPDF\n--b--\n", "\n", "\r\n")},
+		{"multipart/form-data; boundary=b",
+			strings.ReplaceAll("--b\nContent-Disposition: form-data; name=\"fullname\"\n\nAsha "+
+				"Rao\n--b\nContent-Disposition: form-data; name=\"mobile\"\n\n%d\n"+
+				"--b\nContent-Disposition: form-data; name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; "+
+				"name=\"utm_source\"\n\nmail\n"+
+				"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\nContent-Type: "+
+				"application/pdf\n\nPDF\n--b--\n", "\n", "\r\n")},
 	} {
 		phone := 9876543210 + i
-		r := s.deliver(path, fmt.Sprintf(c.body, phone), map[string]string{"Content-Type": c.media, "User-Agent": "Firefox"}).is(http.StatusOK)
+		r := s.deliver(path, fmt.Sprintf(c.body, phone), map[string]string{
+			"Content-Type": c.media, "User-Agent": "Firefox",
+		}).is(http.StatusOK)
 		require.Equal(t, `{"success":true}`, r.raw)
 		found := s.leadsOf(fmt.Sprint(phone))
 		require.Len(t, found, 1, c.media)
 		lead := found[0].(map[string]any)
-		require.Equal(t, []any{"Asha Rao", "website", map[string]any{"city": "Pune"}}, []any{lead["name"], lead["source"], lead["customFields"]}, c.media)
+		require.Equal(t, []any{"Asha Rao", "website", map[string]any{"city": "Pune"}},
+			[]any{lead["name"], lead["source"], lead["customFields"]}, c.media)
 		metadata := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string), "").at("data", "metadata").(map[string]any)
-		require.Equal(t, map[string]any{"utm_source": "mail", "ip": s.address, "userAgent": "Firefox"}, metadata, c.media)
+		require.Equal(t, map[string]any{
+			"utm_source": "mail", "ip": s.address, "userAgent": "Firefox",
+		}, metadata, c.media)
 	}
 }
 
@@ -135,8 +154,10 @@ func TestForm_FilesAreNotKept(t *testing.T) {
 	path, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	file := make([]byte, 900<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(file) // random bytes do not compress
-	body := strings.ReplaceAll("--b\nContent-Disposition: form-data; name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; name=\"phone\"\n\n9876543210\n"+
-		"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\n\n", "\n", "\r\n") + string(file) + "\r\n--b--\r\n"
+	body := strings.ReplaceAll("--b\nContent-Disposition: form-data; "+
+		"name=\"city\"\n\nPune\n--b\nContent-Disposition: form-data; name=\"phone\"\n\n9876543210\n"+
+		"--b\nContent-Disposition: form-data; name=\"cv\"; filename=\"cv.pdf\"\n\n", "\n",
+		"\r\n") + string(file) + "\r\n--b--\r\n"
 	s.deliver(path, body, map[string]string{"Content-Type": "multipart/form-data; boundary=b"}).is(http.StatusOK)
 	require.Len(t, s.leadsOf("9876543210"), 1)
 	listed := s.as(http.MethodGet, arrivalsPath, "").is(http.StatusOK).item("arrivalId").(string)
@@ -153,7 +174,8 @@ func TestForm_Origins(t *testing.T) {
 	open, _ := s.createIntake(`{"name":"Form","kind":"form","rateLimit":0}`)
 	hook, _ := s.createIntake(bearerIntake)
 	for origin, status := range map[string]int{
-		"https://example.com": 200, "https://example.com.evil.net": 403, "null": 403, "": 403, "https://api.example.com": 403, "http://example.com": 403,
+		"https://example.com": 200, "https://example.com.evil.net": 403, "null": 403, "": 403,
+		"https://api.example.com": 403, "http://example.com": 403,
 	} {
 		header := map[string]string{}
 		if origin != "" {
@@ -174,7 +196,10 @@ func TestForm_Origins(t *testing.T) {
 				require.Equal(t, "Origin", r.header.Get("Vary"))
 			}
 			require.Equal(t, allowed, r.header.Get("Access-Control-Allow-Origin"), origin)
-			preflight := s.request(call{method: http.MethodOptions, path: address, header: map[string]string{"Origin": origin, "Access-Control-Request-Method": "POST"}})
+			preflight := s.request(call{
+				method: http.MethodOptions, path: address,
+				header: map[string]string{"Origin": origin, "Access-Control-Request-Method": "POST"},
+			})
 			require.Equal(t, allowed, preflight.header.Get("Access-Control-Allow-Origin"), origin)
 			if status == 200 {
 				require.Equal(t, http.StatusNoContent, preflight.status)
@@ -182,10 +207,19 @@ func TestForm_Origins(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, "https://example.com", s.deliver(path, "phone=1", map[string]string{"Origin": "https://example.com"}).is(http.StatusBadRequest).header.Get("Access-Control-Allow-Origin"), "CORS lets the page read the error")
-	require.Empty(t, s.deliver(open, "phone=9876543210", map[string]string{"Origin": "https://any.example"}).is(http.StatusOK).header.Get("Access-Control-Allow-Origin"))
+	require.Equal(t, "https://example.com",
+		s.deliver(path, "phone=1", map[string]string{
+			"Origin": "https://example.com",
+		}).is(http.StatusBadRequest).header.Get("Access-Control-Allow-Origin"), "CORS lets the page read the error")
+	require.Empty(t,
+		s.deliver(open, "phone=9876543210", map[string]string{
+			"Origin": "https://any.example",
+		}).is(http.StatusOK).header.Get("Access-Control-Allow-Origin"))
 	for _, address := range []string{open, hook, "/in/" + missingID} {
-		preflight := s.request(call{method: http.MethodOptions, path: address, header: map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "POST"}})
+		preflight := s.request(call{
+			method: http.MethodOptions, path: address,
+			header: map[string]string{"Origin": "https://example.com", "Access-Control-Request-Method": "POST"},
+		})
 		require.Empty(t, preflight.header.Get("Access-Control-Allow-Origin"))
 	}
 }
@@ -202,7 +236,9 @@ func TestForm_IdempotencyKey(t *testing.T) {
 	s.deliver(path, "phone=9876543211", map[string]string{"Idempotency-Key": "k-2"}).is(http.StatusOK)
 	found := s.leadsOf("9876543210")
 	require.Len(t, found, 1)
-	require.Equal(t, 1.0, s.as(http.MethodGet, leads+"/"+found[0].(map[string]any)["leadId"].(string)+"/sources", "").at("data").([]any)[0].(map[string]any)["arrivals"])
+	require.Equal(t, 1.0,
+		s.as(http.MethodGet, leads+"/"+found[0].(map[string]any)["leadId"].(string)+"/sources",
+			"").at("data").([]any)[0].(map[string]any)["arrivals"])
 	require.Empty(t, s.as(http.MethodGet, leads+"/refused", "").at("data"))
 	require.Len(t, s.leadsOf("9876543211"), 1)
 }
@@ -238,7 +274,9 @@ func TestForm_Challenge(t *testing.T) {
 	t.Cleanup(provider.Close)
 	s := start(t, func(o *httpapi.Options) { o.Challenges = challenge.New(provider.URL, provider.URL, time.Now) })
 	for name, field := range map[string]string{"turnstile": "cf-turnstile-response", "hcaptcha": "h-captcha-response"} {
-		path, _ := s.createIntake(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"}}`)
+		path, _ := s.createIntake(
+			`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"}}`,
+		)
 		post := func(phone, token string, header map[string]string) reply {
 			return s.deliver(path, url.Values{"phone": {phone}, field: {token}}.Encode(), header)
 		}
@@ -247,7 +285,8 @@ func TestForm_Challenge(t *testing.T) {
 		require.Equal(t, []string{"phone"}, post("12", "token", nil).is(http.StatusBadRequest).fieldsNamed())
 		require.Zero(t, asked.Load(), "an invalid form does not use the token, which is valid once")
 		for _, token := range []string{"", "wrong"} {
-			require.Equal(t, []string{"challenge"}, post("9876543210", token, nil).is(http.StatusBadRequest).fieldsNamed())
+			require.Equal(t, []string{"challenge"},
+				post("9876543210", token, nil).is(http.StatusBadRequest).fieldsNamed())
 		}
 		require.Equal(t, `{"success":true}`, post("9876543210", "token", nil).is(http.StatusOK).raw)
 		lead := s.leadsOf("9876543210")[0].(map[string]any)
@@ -260,10 +299,14 @@ func TestForm_Challenge(t *testing.T) {
 		require.EqualValues(t, 1, asked.Load())
 
 		// A post with another delivery id is a new post, with any key.
-		mapped, _ := s.createIntake(`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"},"mapping":{"deliveryId":"body.ref"}}`)
+		mapped, _ := s.createIntake(
+			`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"},` +
+				`"mapping":{"deliveryId":"body.ref"}}`,
+		)
 		asked.Store(0)
 		for _, ref := range []string{"a", "b", "b"} {
-			s.deliver(mapped, url.Values{"phone": {"9876543218"}, field: {"token"}, "ref": {ref}}.Encode(), map[string]string{"Idempotency-Key": "k"}).is(http.StatusOK)
+			s.deliver(mapped, url.Values{"phone": {"9876543218"}, field: {"token"}, "ref": {ref}}.Encode(),
+				map[string]string{"Idempotency-Key": "k"}).is(http.StatusOK)
 		}
 		require.EqualValues(t, 2, asked.Load())
 
@@ -280,7 +323,9 @@ func TestForm_PageViews(t *testing.T) {
 	path, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	hook, _ := s.createIntake(bearerIntake)
 	view := func(path, body string, header map[string]string) reply {
-		return s.request(call{method: http.MethodPost, path: path + "/visitors/v-1/activity", body: body, header: header})
+		return s.request(call{
+			method: http.MethodPost, path: path + "/visitors/v-1/activity", body: body, header: header,
+		})
 	}
 	const seen = `{"type":"page_view","url":"https://example.com/prices?utm_source=mail"}`
 	r := view(path, seen, nil).is(http.StatusAccepted)
@@ -289,12 +334,14 @@ func TestForm_PageViews(t *testing.T) {
 		require.Empty(t, r.header.Get(absent))
 	}
 	require.Equal(t, []string{"type"}, view(path, `{}`, nil).is(http.StatusBadRequest).fieldsNamed())
-	view(path, `{"type":"click","properties":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`, nil).is(http.StatusRequestEntityTooLarge)
+	view(path, `{"type":"click","properties":{"x":"`+strings.Repeat("x", 64<<10)+`"}}`,
+		nil).is(http.StatusRequestEntityTooLarge)
 	view(hook, seen, validProof).is(http.StatusNotFound)
 	view("/in/"+missingID, seen, nil).is(http.StatusNotFound)
 	s.deliver(path, "phone=9876543210&visitor_id=v-1", nil).is(http.StatusOK)
 	lead := s.leadsOf("9876543210")[0].(map[string]any)
-	activity := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string)+"/activity", "").is(http.StatusOK).at("data").([]any)
+	activity := s.as(http.MethodGet, leads+"/"+lead["leadId"].(string)+"/activity",
+		"").is(http.StatusOK).at("data").([]any)
 	require.Len(t, activity, 1)
 	require.Equal(t, "https://example.com/prices?utm_source=mail", activity[0].(map[string]any)["url"])
 }
@@ -312,7 +359,9 @@ func TestForm_JunkDoesNotAffectOthers(t *testing.T) {
 			return fmt.Sprintf("phone=%d&name=%s", i, strings.Repeat("<", 200)), nil
 		},
 		func(int) (string, map[string]string) {
-			return `{"list":["` + strings.Repeat(`x","`, 60_000) + `"],"phone":"9876543210"}`, map[string]string{"Content-Type": "application/json"}
+			return `{"list":["` + strings.Repeat(`x","`, 60_000) + `"],"phone":"9876543210"}`, map[string]string{
+				"Content-Type": "application/json",
+			}
 		},
 		func(int) (string, map[string]string) {
 			return strings.Repeat("[", 1<<20-1), map[string]string{"Content-Type": "application/json"}
@@ -331,15 +380,18 @@ func TestForm_JunkDoesNotAffectOthers(t *testing.T) {
 				body, header = junk[i%len(junk)](i)
 			}
 			r, err := s.attempt(posting(path, body, header))
-			// net/http reads at most 256 KiB of a body that the handler refuses. It closes the connection 500 ms later, when a client on a busy
-			// machine may still be sending.
+			// net/http reads at most 256 KiB of a body that the handler refuses. It closes the connection 500 ms later,
+			// when a client on a busy machine may still be sending.
 			unread := len(body) > 256<<10 && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET))
 			if !unread {
 				require.NoError(t, err)
 				statuses <- r.status
 			}
 			if i%100 == 0 {
-				r := s.send(call{method: http.MethodPost, path: leads, credential: second, body: fmt.Sprintf(`{"phone":"98765%05d"}`, i)})
+				r := s.send(call{
+					method: http.MethodPost, path: leads, credential: second,
+					body: fmt.Sprintf(`{"phone":"98765%05d"}`, i),
+				})
 				require.Equal(t, http.StatusCreated, r.status)
 				captured.Add(1)
 			}
@@ -355,10 +407,12 @@ func TestForm_JunkDoesNotAffectOthers(t *testing.T) {
 	require.NotZero(t, counts[http.StatusTooManyRequests])
 	require.Zero(t, counts[http.StatusInternalServerError], "%v", counts)
 	s.capture(`{"phone":"9876500001"}`).is(http.StatusCreated)
-	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()}, s.arrival(s.deliver(other, `{"phone":"9876500002"}`, validProof).is(http.StatusOK)))
+	require.Equal(t, []string{event.ArrivalReceived{}.EventType(), event.ArrivalCaptured{}.EventType()},
+		s.arrival(s.deliver(other, `{"phone":"9876500002"}`, validProof).is(http.StatusOK)))
 }
 
-// Form plugins post from a server: labels, nested and numbered names, JSON within JSON. None of it is lost, and nothing is refused.
+// Form plugins post from a server: labels, nested and numbered names, JSON within JSON. None of it is lost, and nothing
+// is refused.
 func TestForm_Plugins(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -367,17 +421,39 @@ func TestForm_Plugins(t *testing.T) {
 	for name, c := range map[string]struct {
 		body, phone, called string
 	}{
-		"Elementor, labels":   {"Name=Asha+Rao&Phone=9876512301&Email+=asha.wp@example.com&form_id=7&Powered+by=Elementor", "+919876512301", "Asha Rao"},
-		"Elementor, nested":   {"form_fields[name]=Asha&form_fields[email]=a@example.com&form_fields[phone]=9876512302", "+919876512302", "Asha"},
-		"Elementor, advanced": {"fields[name][id]=name&fields[name][title]=Name&fields[name][value]=Asha&fields[tel][title]=Phone&fields[tel][value]=9876512303", "+919876512303", "Asha"},
-		"Contact Form 7":      {"your-name=Asha&your-email=b@example.com&tel-123=9876512304", "+919876512304", "Asha"},
-		"WPForms":             {"wpforms[fields][0]=Asha&wpforms[fields][1]=c@example.com&wpforms[fields][2]=9876512305", "+919876512305", "c"},
-		"Gravity Forms":       {`{"1.3":"Asha","2":"gf@example.com","3":"98765 12306"}`, "+919876512306", "gf"},
-		"Webflow":             {`{"triggerType":"form_submission","payload":{"name":"Contact Us","data":{"First Name":"Zaphod","Last Name":"Beeblebrox","Email":"z@example.com","Phone Number":9876512307}}}`, "+919876512307", "Zaphod Beeblebrox"},
-		"Unbounce":            {"page_url=http%3A%2F%2Fexample.com&data.json=%7B%22email%22%3A%5B%22u@example.com%22%5D%2C%22name%22%3A%5B%22Asha%22%5D%2C%22phone_number%22%3A%5B%229876512308%22%5D%7D", "+919876512308", "Asha"},
-		"Jotform":             {"formID=1&rawRequest=%7B%22q3_name%22%3A%7B%22first%22%3A%22Asha%22%2C%22last%22%3A%22Rao%22%7D%2C%22q4_phone%22%3A%229876512309%22%7D", "+919876512309", "Asha Rao"},
-		"list of fields":      {`{"fields":[{"name":"email","value":"hs@example.com"},{"name":"phone","value":"9876512310"},{"name":"firstname","value":"Asha"}]}`, "+919876512310", "Asha"},
-		"a lost plus":         {"name=Wei+Ling&phone=+6593334444", "+6593334444", "Wei Ling"},
+		"Elementor, labels": {
+			"Name=Asha+Rao&Phone=9876512301&Email+=asha.wp@example.com&form_id=7&Powered+by=Elementor", "+919876512301",
+			"Asha Rao",
+		},
+		"Elementor, nested": {
+			"form_fields[name]=Asha&form_fields[email]=a@example.com&form_fields[phone]=9876512302", "+919876512302",
+			"Asha",
+		},
+		"Elementor, advanced": {
+			"fields[name][id]=name&fields[name][title]=Name&fields[name][value]=Asha&fields[tel][title]=Phone&fields[tel][value]=9876512303", "+919876512303", "Asha",
+		},
+		"Contact Form 7": {"your-name=Asha&your-email=b@example.com&tel-123=9876512304", "+919876512304", "Asha"},
+		"WPForms": {
+			"wpforms[fields][0]=Asha&wpforms[fields][1]=c@example.com&wpforms[fields][2]=9876512305", "+919876512305",
+			"c",
+		},
+		"Gravity Forms": {`{"1.3":"Asha","2":"gf@example.com","3":"98765 12306"}`, "+919876512306", "gf"},
+		"Webflow": {
+			`{"triggerType":"form_submission","payload":{"name":"Contact Us","data":{"First Name":"Zaphod","Last ` +
+				`Name":"Beeblebrox","Email":"z@example.com","Phone Number":9876512307}}}`, "+919876512307",
+			"Zaphod Beeblebrox",
+		},
+		"Unbounce": {
+			"page_url=http%3A%2F%2Fexample.com&data.json=%7B%22email%22%3A%5B%22u@example.com%22%5D%2C%22name%22%3A%5B%22Asha%22%5D%2C%22phone_number%22%3A%5B%229876512308%22%5D%7D", "+919876512308", "Asha",
+		},
+		"Jotform": {
+			"formID=1&rawRequest=%7B%22q3_name%22%3A%7B%22first%22%3A%22Asha%22%2C%22last%22%3A%22Rao%22%7D%2C%22q4_phone%22%3A%229876512309%22%7D", "+919876512309", "Asha Rao",
+		},
+		"list of fields": {
+			`{"fields":[{"name":"email","value":"hs@example.com"},{"name":"phone",` +
+				`"value":"9876512310"},{"name":"firstname","value":"Asha"}]}`, "+919876512310", "Asha",
+		},
+		"a lost plus": {"name=Wei+Ling&phone=+6593334444", "+6593334444", "Wei Ling"},
 	} {
 		header := server
 		if c.body[0] == '{' {
@@ -390,5 +466,6 @@ func TestForm_Plugins(t *testing.T) {
 	}
 	s.request(call{method: http.MethodPost, path: path, body: "name=Asha", header: server}).is(http.StatusOK)
 	s.caughtUp()
-	require.Len(t, s.as(http.MethodGet, "/api/v1/crm/arrivals?state=quarantined", "").at("data"), 1, "a server is not answered 400")
+	require.Len(t, s.as(http.MethodGet, "/api/v1/crm/arrivals?state=quarantined", "").at("data"), 1,
+		"a server is not answered 400")
 }

@@ -19,14 +19,17 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// FuzzSignedJWT signs any header and claims with the right key. An accepted JWT must have the required claims as encoding/json decodes
-// them.
+// FuzzSignedJWT signs any header and claims with the right key. An accepted JWT must have the required claims as
+// encoding/json decodes them.
 func FuzzSignedJWT(f *testing.F) {
 	for _, seed := range [][2]string{
 		{`{"alg":"HS256"}`, `{"sub":"ann","account_id":"acme","exp":4102444800}`},
 		{`{"alg":"HS256","crit":["x"]}`, `{"sub":"ann","account_id":"acme","exp":4102444800}`},
 		{`{"alg":"none"}`, `{"sub":"ann","account_id":"acme","exp":4102444800}`},
-		{`{"alg":"HS384","alg":"HS256"}`, `{"exp":1e10,"exp":"x","scope":"admin leads:read","account_id":"a","sub":"b"}`},
+		{
+			`{"alg":"HS384","alg":"HS256"}`,
+			`{"exp":1e10,"exp":"x","scope":"admin leads:read","account_id":"a","sub":"b"}`,
+		},
 		{`{"alg":"HS256","typ":"JWT"}`, `{"sub":"ann","account_id":"a b","exp":"4102444800","iat":-1,"nbf":9e99}`},
 		{`{"alg":["HS256"]}`, `{"sub":{"a":1},"account_id":null,"exp":null,"scope":null}`},
 	} {
@@ -35,7 +38,8 @@ func FuzzSignedJWT(f *testing.F) {
 	v, err := NewHS256(hmacSecret, VerifierOptions{})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, header, claims string) {
-		text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims))
+		text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." +
+			base64.RawURLEncoding.EncodeToString([]byte(claims))
 		signature, err := jwt.SigningMethodHS256.Sign(text, hmacSecret)
 		require.NoError(t, err)
 		identity, err := v.Verify(t.Context(), text+"."+base64.RawURLEncoding.EncodeToString(signature), noon)
@@ -55,7 +59,8 @@ func FuzzSignedJWT(f *testing.F) {
 		require.NotEmpty(t, identity.Subject)
 		require.LessOrEqual(t, utf8.RuneCountInString(identity.Subject), account.MaxSubject)
 		require.False(t, identity.all && identity.May(adminScope))
-		require.True(t, strings.Contains(claims, "scope") || !identity.May(adminScope) || strings.Contains(claims, `\u`))
+		require.True(t,
+			strings.Contains(claims, "scope") || !identity.May(adminScope) || strings.Contains(claims, `\u`))
 	})
 }
 
@@ -65,10 +70,11 @@ func exactNames(t *testing.T, object string) (members map[string]any) {
 	return members
 }
 
-// FuzzHeaders reads arbitrary headers. Values are truncated for events and logs, and a client address from an untrusted proxy is
-// ignored.
+// FuzzHeaders reads arbitrary headers. Values are truncated for events and logs, and a client address from an untrusted
+// proxy is ignored.
 func FuzzHeaders(f *testing.F) {
-	f.Add("192.0.2.9, 10.0.0.1", "curl/8", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "text/csv;q=0.1, */*", "key")
+	f.Add("192.0.2.9, 10.0.0.1", "curl/8", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+		"text/csv;q=0.1, */*", "key")
 	f.Add("[2001:db8::1%eth0]:1, ,::ffff:1.2.3.4", "\xff\x00", "00-0-0-0", "a/b;q=NaN", strings.Repeat("k", 256))
 	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	f.Fuzz(func(t *testing.T, forwarded, agent, trace, accept, key string) {
@@ -87,7 +93,8 @@ func FuzzHeaders(f *testing.F) {
 			require.Equal(t, trace, kept)
 			require.Len(t, kept, 55)
 		}
-		require.Contains(t, []string{mediaJSON, mediaCSV, mediaNDJSON, mediaParquet}, preferred([]string{accept}, mediaJSON, mediaCSV, mediaNDJSON, mediaParquet))
+		require.Contains(t, []string{mediaJSON, mediaCSV, mediaNDJSON, mediaParquet},
+			preferred([]string{accept}, mediaJSON, mediaCSV, mediaNDJSON, mediaParquet))
 		got, err := idempotencyKey(http.Header{idempotencyHeader: {key}})
 		if err == nil {
 			require.True(t, got == key && len(key) <= maxIdempotencyKey && visible(key))

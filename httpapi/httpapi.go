@@ -1,9 +1,9 @@
-// Package httpapi answers HTTP requests: it authenticates the caller, parses the request, calls a command or a query, and writes
-// the answer. It decides nothing about leads, tokens or endpoints itself.
+// Package httpapi answers HTTP requests: it authenticates the caller, parses the request, calls a command or a query,
+// and writes the answer. It decides nothing about leads, tokens or endpoints itself.
 //
-// Every route is in routes.go, every error in errors.go. A request is checked, in this order, by the router (404, 405), its
-// credential (401), its permissions and the account's plan (403), the rate limit (429) and the form of its body (415, 413, 400), before
-// a command runs. So the body of an unauthenticated request is never parsed.
+// Every route is in routes.go, every error in errors.go. A request is checked, in this order, by the router (404, 405),
+// its credential (401), its permissions and the account's plan (403), the rate limit (429) and the form of its body
+// (415, 413, 400), before a command runs. So the body of an unauthenticated request is never parsed.
 package httpapi
 
 import (
@@ -46,16 +46,17 @@ type Options struct {
 	Log           *slog.Logger
 	Now           func() time.Time // nil is the system's clock
 
-	// RateLimit and RateBurst are the captures per second and the burst of an account without limits of its own; 0 is no limit.
-	// Visitors' activity and other writes have the same limits, counted separately; reads have five times as much. See limits.go.
+	// RateLimit and RateBurst are the captures per second and the burst of an account without limits of its own; 0 is
+	// no limit. Visitors' activity and other writes have the same limits, counted separately; reads have five times as
+	// much. See limits.go.
 	RateLimit float64
 	RateBurst int
 	// Quotas has the accounts' token buckets, shared by all processes; with nil, each process has its own.
 	Quotas quota.Lender
 
-	// MaxRequests bounds the requests in flight, BodyBytes the memory of their bodies, and BatchBytes that of batches. One account
-	// may use three quarters of the requests and half of the bytes. Beyond that the answer is 503. Intakes have half as many requests and a
-	// quarter of the bytes, in addition. 0 is a default.
+	// MaxRequests bounds the requests in flight, BodyBytes the memory of their bodies, and BatchBytes that of batches.
+	// One account may use three quarters of the requests and half of the bytes. Beyond that the answer is 503. Intakes
+	// have half as many requests and a quarter of the bytes, in addition. 0 is a default.
 	MaxRequests           int
 	BodyBytes, BatchBytes int64
 	// LivePages bounds the console's pages that are kept up to date, an account to half of them. 0 is a default.
@@ -84,9 +85,12 @@ type Options struct {
 	// Stopping, when closed, ends the streams of the console, and requests that wait for events. It may be nil.
 	Stopping <-chan struct{}
 
-	// PreviewFilter applies the filter of an endpoint to events, of the stored types that endpoints get. It has no effect. It waits for a
-	// turn before each event, and ends the turn after it.
-	PreviewFilter func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (end func(), err error)) (query.FilterPreview, error)
+	// PreviewFilter applies the filter of an endpoint to events, of the stored types that endpoints get. It has no
+	// effect. It waits for a turn before each event, and ends the turn after it.
+	PreviewFilter func(
+		ctx context.Context, events []query.FeedEvent, filter string,
+		turn func(context.Context) (end func(), err error),
+	) (query.FilterPreview, error)
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.
 	Ready func(context.Context) []Component
 	// Trace starts the trace of a request and of its effects; nil: there are no traces.
@@ -130,7 +134,8 @@ func New(o Options) http.Handler {
 		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
 		senders: quota.NewLocal(addressesKept, o.Now), tokens: newTokenIDs(o.Query.TokenIDs),
-		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics), documents: newDocuments(o.BasePath),
+		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics),
+		documents: newDocuments(o.BasePath),
 	}
 	registerLender(o.Metrics, a.quotas)
 	registerLoad(o.Metrics, a.load)

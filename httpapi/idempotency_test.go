@@ -17,7 +17,8 @@ import (
 func (s *service) keyed(key, body string) reply {
 	s.t.Helper()
 	return s.send(call{
-		method: http.MethodPost, path: leads, credential: s.jwt, body: body, header: map[string]string{"Idempotency-Key": key},
+		method: http.MethodPost, path: leads, credential: s.jwt, body: body,
+		header: map[string]string{"Idempotency-Key": key},
 	})
 }
 
@@ -66,7 +67,9 @@ func TestIdempotency_BoundToBodyAndAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
-	for _, body := range []string{`{"phone":"9876543211"}`, `{"phone":"9876543210","name":"A"}`, `{"phone":"nope"}`, `{}`} {
+	for _, body := range []string{
+		`{"phone":"9876543211"}`, `{"phone":"9876543210","name":"A"}`, `{"phone":"nope"}`, `{}`,
+	} {
 		r := s.keyed("k", body).is(http.StatusConflict)
 		require.Equal(t, "IDEMPOTENCY_KEY_REUSED", r.at("code"))
 		require.Empty(t, r.header.Get("Idempotent-Replayed"))
@@ -81,7 +84,8 @@ func TestIdempotency_FreeAfterFailure(t *testing.T) {
 	s := start(t)
 	s.keyed("k", `{"phone":"12"}`).is(http.StatusBadRequest)
 	require.Equal(t, http.StatusUnauthorized, s.send(call{
-		method: http.MethodPost, path: leads, credential: "unknown", body: `{}`, header: map[string]string{"Idempotency-Key": "k"},
+		method: http.MethodPost, path: leads, credential: "unknown", body: `{}`,
+		header: map[string]string{"Idempotency-Key": "k"},
 	}).status)
 	s.keyed("k", `{"phone":"9876543210","status":"sold"}`).is(http.StatusBadRequest)
 	s.keyed("k", `{"phone":"9876543210"}`).is(http.StatusCreated)
@@ -140,7 +144,8 @@ func TestIdempotency_RevokedCaller(t *testing.T) {
 	s.provision(ownAccount, with("new"))
 	require.Equal(t, http.StatusCreated, other.send(repeat).status)
 	s.as(http.MethodDelete, "/api/v1/crm/tokens/"+id, "").is(http.StatusOK)
-	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status, "the process does not rely on its cached token")
+	require.Equal(t, http.StatusUnauthorized, other.send(repeat).status,
+		"the process does not rely on its cached token")
 }
 
 func TestIdempotency_ConcurrentCalls(t *testing.T) {
@@ -167,11 +172,16 @@ func TestIdempotency_KeySyntax(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, key := range []string{"", "a b", "é", strings.Repeat("k", 256)} {
-		require.Equal(t, []string{"Idempotency-Key"}, s.keyed(key, `{"phone":"9876543210"}`).is(http.StatusBadRequest).fieldsNamed())
+		require.Equal(t, []string{"Idempotency-Key"},
+			s.keyed(key, `{"phone":"9876543210"}`).is(http.StatusBadRequest).fieldsNamed())
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+leads, strings.NewReader(`{"phone":"9876543210"}`))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.server.URL+leads,
+		strings.NewReader(`{"phone":"9876543210"}`))
 	require.NoError(t, err)
-	request.Header = http.Header{"Authorization": {"Bearer " + s.jwt}, "Content-Type": {"application/json"}, "Idempotency-Key": {"one", "another"}}
+	request.Header = http.Header{
+		"Authorization": {"Bearer " + s.jwt}, "Content-Type": {"application/json"},
+		"Idempotency-Key": {"one", "another"},
+	}
 	two, err := s.server.Client().Do(request)
 	require.NoError(t, err)
 	require.NoError(t, two.Body.Close())

@@ -71,7 +71,8 @@ func acceptable(header http.Header, medias ...string) bool {
 		return true
 	}
 	media, params, err := mime.ParseMediaType(types[0])
-	if err != nil || !slices.Contains(medias, media) && !(strings.Contains(media, "/") && strings.HasSuffix(media, "+json")) {
+	if err != nil || !slices.Contains(medias, media) &&
+		!(strings.Contains(media, "/") && strings.HasSuffix(media, "+json")) {
 		return false
 	}
 	charset, given := params["charset"]
@@ -124,8 +125,8 @@ func bad(name, message string) error { return field.Errors{{Field: name, Message
 // byteOrderMark precedes the UTF-8 of some programs.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// ParseObject splits a JSON object into its members, whose values have the shortest form, like those of lead.Members; a nil map if the
-// input is only white space. The error is field.Errors, which names the wrong member, or body.
+// ParseObject splits a JSON object into its members, whose values have the shortest form, like those of lead.Members; a
+// nil map if the input is only white space. The error is field.Errors, which names the wrong member, or body.
 //
 // Beyond the grammar it refuses input that stores and readers treat differently: invalid UTF-8, lone surrogates, NUL,
 // duplicate keys of an object, numbers beyond a float64, and depth beyond maxDepth.
@@ -254,7 +255,9 @@ func (f *fields) only(names ...string) {
 
 // someOf rejects a missing body, and a body that has only other fields.
 func (f *fields) someOf(names ...string) {
-	if f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool { return f.members[name] != nil }) {
+	if f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool {
+		return f.members[name] != nil
+	}) {
 		return
 	}
 	last := len(names) - 1
@@ -332,7 +335,8 @@ func (f *fields) number(name string) *float64 {
 	return &value
 }
 
-// integer reads a whole number in plain digits. One beyond the range of int becomes the nearest int, which no field allows.
+// integer reads a whole number in plain digits. One beyond the range of int becomes the nearest int, which no field
+// allows.
 func (f *fields) integer(name string) *int {
 	raw, given := take[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
 	if !given {
@@ -346,7 +350,8 @@ func (f *fields) integer(name string) *int {
 	return &value
 }
 
-// with joins the errors of types with the command's field errors, one per field. An error of another kind is returned alone.
+// with joins the errors of types with the command's field errors, one per field. An error of another kind is returned
+// alone.
 func (f *fields) with(err error) error {
 	var decided field.Errors
 	if err != nil && !errors.As(err, &decided) {
@@ -376,8 +381,8 @@ type params struct {
 // undecodable replaces a value with invalid percent-encoding. It is not UTF-8, so every parameter rejects it.
 const undecodable = "\xff"
 
-// params splits the query string as browsers write it. The standard library drops parts that it cannot parse: without a filter or
-// dryRun, the request would do more than the caller wants.
+// params splits the query string as browsers write it. The standard library drops parts that it cannot parse: without a
+// filter or dryRun, the request would do more than the caller wants.
 func (x *exchange) params() *params {
 	if x.r.URL.RawQuery == "" {
 		return &params{}

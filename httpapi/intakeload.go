@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Anyone may post to an intake. Requests there take no slots and no bytes from those of the API: they have their own, of which one intake
-// may use a quarter and one address an eighth. A body must arrive at a minimum rate, so that a client that stalls frees both.
+// Anyone may post to an intake. Requests there take no slots and no bytes from those of the API: they have their own,
+// of which one intake may use a quarter and one address an eighth. A body must arrive at a minimum rate, so that a
+// client that stalls frees both.
 const (
 	bodyRate    = 16 << 10         // bytes a second
 	bodyGrace   = 5 * time.Second  // how far a body may be behind that rate
@@ -26,7 +27,8 @@ func newIntakeLoad(requests, bodies int64) intakeLoad {
 	}
 }
 
-// intakeBudget bounds how much of a resource all requests at intakes use, those of one address, and those at one intake.
+// intakeBudget bounds how much of a resource all requests at intakes use, those of one address, and those at one
+// intake.
 type intakeBudget struct {
 	byAddress budget
 	byIntake  budget // its shares alone
@@ -54,7 +56,8 @@ func (b *intakeBudget) release(address, intake string, n int64) {
 	b.byIntake.of(intake).credit(n)
 }
 
-// beginArrival counts the request among those of its address at intakes, until end is called. The error is errOverloaded or a limitError.
+// beginArrival counts the request among those of its address at intakes, until end is called. The error is
+// errOverloaded or a limitError.
 func (x *exchange) beginArrival() (end func(), err error) {
 	leave, err := x.load.arrivals.requests.byAddress.of(x.address()).enter()
 	if err != nil {
@@ -90,10 +93,13 @@ type pacedBody struct {
 
 func newPacedBody(body countedBody) *pacedBody {
 	now := time.Now() // for a duration, so not the configured clock
-	return &pacedBody{countedBody: body, control: http.NewResponseController(body.x.w), late: now.Add(bodyTimeout), due: now}
+	return &pacedBody{
+		countedBody: body, control: http.NewResponseController(body.x.w), late: now.Add(bodyTimeout), due: now,
+	}
 }
 
-// Read waits for bytes until the body is bodyGrace behind bodyRate, or late as a whole. Bytes that arrive early do not count for later.
+// Read waits for bytes until the body is bodyGrace behind bodyRate, or late as a whole. Bytes that arrive early do not
+// count for later.
 func (b *pacedBody) Read(p []byte) (int, error) {
 	late := b.due.Add(bodyGrace)
 	if b.late.Before(late) {

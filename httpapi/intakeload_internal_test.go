@@ -58,8 +58,9 @@ func TestLoad_IntakeMinimumRate(t *testing.T) {
 				}
 			})
 			x := &exchange{
-				api: &api{load: newLoad(Options{})}, w: deadlined{httptest.NewRecorder(), server}, r: &http.Request{Body: server, ContentLength: -1},
-				kind: quota.Arrival, intake: &command.Intake{ID: "i"},
+				api: &api{load: newLoad(Options{})}, w: deadlined{httptest.NewRecorder(), server},
+				r: &http.Request{Body: server, ContentLength: -1}, kind: quota.Arrival,
+				intake: &command.Intake{ID: "i"},
 			}
 			begun := time.Now()
 			body, err := x.readBodyUpTo(maxArrival, errArrivalLarge)

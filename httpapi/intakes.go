@@ -21,23 +21,29 @@ type withSecret struct {
 
 // intakeFields are the members that a request may have. The record as it was answered may be sent back.
 var intakeFields = []string{
-	"name", "kind", "source", "enabled", "origins", "redirect", "honeypot", "challenge", "rateLimit", "expectEvery", "mapping", "signature",
-	"graphUrl", "each", "acceptGet", "handshake", "onInvalid", "secret", "appSecret", "verifyToken", "accessToken",
+	"name", "kind", "source", "enabled", "origins", "redirect", "honeypot", "challenge", "rateLimit", "expectEvery",
+	"mapping", "signature", "graphUrl", "each", "acceptGet", "handshake", "onInvalid", "secret", "appSecret",
+	"verifyToken", "accessToken",
 }
 
 // signatureFields are the members of a signature.
 var signatureFields = []string{
-	"scheme", "header", "algorithm", "encoding", "prefix", "format", "timestampHeader", "idHeader", "signed", "tolerance", "name",
+	"scheme", "header", "algorithm", "encoding", "prefix", "format", "timestampHeader", "idHeader", "signed",
+	"tolerance", "name",
 }
 
 // intakeChange parses the settings of an intake in a request. Null sets the default.
 func (f *fields) intakeChange() intake.Update {
-	f.only(append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError", "oldSecretUntil"}, intakeFields...)...)
+	f.only(
+		append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError", "oldSecretUntil"},
+			intakeFields...)...,
+	)
 	c := intake.Update{
-		Name: f.textOrEmpty("name"), Kind: f.textOrNil("kind"), Source: f.textOrEmpty("source"), Enabled: f.boolean("enabled"),
-		Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"), ExpectEvery: f.textOrEmpty("expectEvery"),
-		GraphURL: f.textOrEmpty("graphUrl"), Secret: f.textOrNil("secret"), AppSecret: f.textOrNil("appSecret"),
-		VerifyToken: f.textOrNil("verifyToken"), AccessToken: f.textOrNil("accessToken"), Each: f.textOrEmpty("each"),
+		Name: f.textOrEmpty("name"), Kind: f.textOrNil("kind"), Source: f.textOrEmpty("source"),
+		Enabled: f.boolean("enabled"), Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"),
+		ExpectEvery: f.textOrEmpty("expectEvery"), GraphURL: f.textOrEmpty("graphUrl"), Secret: f.textOrNil("secret"),
+		AppSecret: f.textOrNil("appSecret"), VerifyToken: f.textOrNil("verifyToken"),
+		AccessToken: f.textOrNil("accessToken"), Each: f.textOrEmpty("each"),
 		Handshake: f.textOrEmpty("handshake"), OnInvalid: f.textOrEmpty("onInvalid"),
 	}
 	if f.includes("acceptGet") {
@@ -66,8 +72,8 @@ func (f *fields) intakeChange() intake.Update {
 		c.Signature = &event.IntakeSignature{
 			Header: inner.text("header"), Algorithm: inner.text("algorithm"), Encoding: inner.text("encoding"),
 			Prefix: inner.text("prefix"), Scheme: inner.text("scheme"), Format: inner.text("format"),
-			TimestampHeader: inner.text("timestampHeader"), IDHeader: inner.text("idHeader"), Signed: inner.text("signed"),
-			Tolerance: inner.text("tolerance"), Name: inner.text("name"),
+			TimestampHeader: inner.text("timestampHeader"), IDHeader: inner.text("idHeader"),
+			Signed: inner.text("signed"), Tolerance: inner.text("tolerance"), Name: inner.text("name"),
 		}
 		f.within("signature", inner, signatureFields...)
 	}
@@ -122,14 +128,18 @@ func (x *exchange) createIntake() (answer, error) {
 	}
 	change := body.intakeChange()
 	if body.wrong != nil {
-		// Fields of the wrong type are empty here: only validate the others. Whether private targets are allowed is up to the command.
+		// Fields of the wrong type are empty here: only validate the others. Whether private targets are allowed is up
+		// to the command.
 		_, _, _, err := intake.Create(change, func() (string, error) { return "", nil }, true)
 		return answer{}, body.with(err)
 	}
 	created, err := x.Commands.CreateIntake(x.ctx, command.CreateIntake{Caller: x.caller, Intake: change})
 	return answer{
 		status: http.StatusCreated, position: created.Position,
-		body: envelope{Success: true, Data: withSecret{query.NewIntake(created.ID, created.Intake, created.Intake.ArrivedAt), created.Secret}},
+		body: envelope{
+			Success: true,
+			Data:    withSecret{query.NewIntake(created.ID, created.Intake, created.Intake.ArrivedAt), created.Secret},
+		},
 	}, err
 }
 
@@ -148,7 +158,9 @@ func (x *exchange) changeIntake() (answer, error) {
 		return answer{}, err
 	}
 	record, err := x.Query.IntakeAfter(x.ctx, id, changed.Intake)
-	return answer{position: changed.Position, body: envelope{Success: true, Data: record, Warnings: changed.Warnings}}, err
+	return answer{
+		position: changed.Position, body: envelope{Success: true, Data: record, Warnings: changed.Warnings},
+	}, err
 }
 
 // rotateIntakeSecret replaces a secret by the body's, or else by a random one.
@@ -172,7 +184,9 @@ func (x *exchange) rotateIntakeSecret() (answer, error) {
 		return answer{}, err
 	}
 	record, err := x.Query.IntakeAfter(x.ctx, id, rotated.Intake)
-	return answer{position: rotated.Position, body: envelope{Success: true, Data: withSecret{record, rotated.Secret}}}, err
+	return answer{
+		position: rotated.Position, body: envelope{Success: true, Data: withSecret{record, rotated.Secret}},
+	}, err
 }
 
 func (x *exchange) deleteIntake() (answer, error) {
@@ -219,7 +233,9 @@ func (x *exchange) previewArrival() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	data := arrivalPreview{Test: would.Mapped.Test, Skip: would.Mapped.Skip || would.Mapped.Honeypot, Fetched: would.Fetched}
+	data := arrivalPreview{
+		Test: would.Mapped.Test, Skip: would.Mapped.Skip || would.Mapped.Honeypot, Fetched: would.Fetched,
+	}
 	if members := would.Lead(); members != nil {
 		data.Lead = members
 	}

@@ -33,8 +33,9 @@ func TestIntakes_Record(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"intakeId": id, "name": "Contact", "kind": "form", "source": "landing", "url": "/in/" + id, "enabled": true,
 		"origins": []any{"https://www.example.com"}, "redirect": "https://example.com/thanks#ok", "honeypot": "url",
-		"challenge": map[string]any{"provider": "turnstile"}, "rateLimit": 0.5, "expectEvery": "24h", "mapping": map[string]any{"name": "body.who"},
-		"signature": nil, "graphUrl": nil, "each": nil, "acceptGet": false, "handshake": "none", "onInvalid": "auto",
+		"challenge": map[string]any{"provider": "turnstile"}, "rateLimit": 0.5, "expectEvery": "24h",
+		"mapping": map[string]any{"name": "body.who"}, "signature": nil, "graphUrl": nil, "each": nil,
+		"acceptGet": false, "handshake": "none", "onInvalid": "auto",
 		"oldSecretUntil": nil, "createdAt": data["createdAt"], "lastArrivalAt": nil, "state": "active",
 	}, data, "a form has no secret, and the challenge's secret is not shown")
 	shown := s.as(http.MethodGet, path, "").is(http.StatusOK)
@@ -54,13 +55,16 @@ func TestIntakes_Record(t *testing.T) {
 func TestIntakes_Change(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.intake(`{"name":"Shop","kind":"webhook","secret":"theirs","signature":{"header":"X-Signature","prefix":"sha256="},"rateLimit":2,"expectEvery":"1h"}`)
+	path, _ := s.intake(`{"name":"Shop","kind":"webhook","secret":"theirs","signature":{"header":"X-Signature",` +
+		`"prefix":"sha256="},"rateLimit":2,"expectEvery":"1h"}`)
 	shown := s.as(http.MethodGet, path, "")
 	require.Equal(t, map[string]any{
-		"scheme": "hmac", "header": "X-Signature", "algorithm": "sha256", "encoding": "hex", "prefix": "sha256=", "format": nil,
-		"timestampHeader": nil, "idHeader": nil, "signed": nil, "tolerance": nil, "name": nil,
+		"scheme": "hmac", "header": "X-Signature", "algorithm": "sha256", "encoding": "hex", "prefix": "sha256=",
+		"format": nil, "timestampHeader": nil, "idHeader": nil, "signed": nil, "tolerance": nil, "name": nil,
 	}, shown.at("data", "signature"))
-	off := s.as(http.MethodPatch, path, `{"name":"Store","enabled":false,"rateLimit":null,"expectEvery":null,"signature":{"scheme":"bearer"}}`).is(http.StatusOK)
+	off := s.as(http.MethodPatch, path,
+		`{"name":"Store","enabled":false,"rateLimit":null,"expectEvery":null,`+
+			`"signature":{"scheme":"bearer"}}`).is(http.StatusOK)
 	require.Equal(t, "Store", off.at("data", "name"))
 	require.Equal(t, "paused", off.at("data", "state"))
 	require.Nil(t, off.at("data", "rateLimit"))
@@ -80,12 +84,16 @@ func TestIntakes_FieldErrors(t *testing.T) {
 		`{"name":7,"kind":"form"}`:      {"name"},
 		`{"name":"A","kind":"fax"}`:     {"kind"},
 		`{"name":"A","kind":"webhook"}`: {"signature"},
-		`{"name":"A","kind":"form","expectevery":"1h"}`:                                  {"expectevery"},
-		`{"name":"A","kind":"form","origins":"https://example.com"}`:                     {"origins"},
-		`{"name":"A","kind":"form","challenge":{"provider":"turnstile","key":"s"}}`:      {"challenge.key", "challenge.secret"},
-		`{"name":"A","kind":"form","challenge":{"secret":"s"}}`:                          {"challenge.provider"},
-		`{"name":"A","kind":"form","mapping":{"name":1}}`:                                {"mapping.name"},
-		`{"name":"A","kind":"form","mapping":{"name":"body.","email":"1"}}`:              {"mapping.name", "mapping.email"},
+		`{"name":"A","kind":"form","expectevery":"1h"}`:              {"expectevery"},
+		`{"name":"A","kind":"form","origins":"https://example.com"}`: {"origins"},
+		`{"name":"A","kind":"form","challenge":{"provider":"turnstile","key":"s"}}`: {
+			"challenge.key", "challenge.secret",
+		},
+		`{"name":"A","kind":"form","challenge":{"secret":"s"}}`: {"challenge.provider"},
+		`{"name":"A","kind":"form","mapping":{"name":1}}`:       {"mapping.name"},
+		`{"name":"A","kind":"form","mapping":{"name":"body.","email":"1"}}`: {
+			"mapping.name", "mapping.email",
+		},
 		`{"name":"A","kind":"form","mapping":"body"}`:                                    {"mapping"},
 		`{"name":"A","kind":"form","rateLimit":"10","redirect":"http://example.com/"}`:   {"rateLimit"},
 		`{"name":"A","kind":"form","redirect":"http://example.com/"}`:                    {"redirect"},
@@ -119,7 +127,10 @@ func TestIntakes_SecretShownOnce(t *testing.T) {
 	require.Equal(t, "no-store", rotated.header.Get("Cache-Control"))
 	ownSecret := s.as(http.MethodPost, path+"/secret/rotate", `{"secret":"theirs"}`).is(http.StatusOK)
 	require.Equal(t, "theirs", ownSecret.at("data", "secret"))
-	for _, answer := range []reply{s.as(http.MethodGet, path, ""), s.as(http.MethodGet, intakes, ""), s.as(http.MethodPatch, path, `{"name":"Poll"}`)} {
+	for _, answer := range []reply{
+		s.as(http.MethodGet, path, ""), s.as(http.MethodGet, intakes, ""),
+		s.as(http.MethodPatch, path, `{"name":"Poll"}`),
+	} {
 		require.NotContains(t, answer.raw, secret)
 		require.NotContains(t, answer.raw, "theirs")
 		require.NotContains(t, answer.raw, `"secret"`)
@@ -128,7 +139,8 @@ func TestIntakes_SecretShownOnce(t *testing.T) {
 	given, answer := s.intake(`{"name":"Survey","kind":"typeform","secret":"given"}`)
 	require.Nil(t, answer.at("data", "secret"), given)
 	form, _ := s.intake(`{"name":"Site","kind":"form"}`)
-	require.Equal(t, []string{"secret"}, s.as(http.MethodPost, form+"/secret/rotate", "").is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"secret"},
+		s.as(http.MethodPost, form+"/secret/rotate", "").is(http.StatusBadRequest).fieldsNamed())
 }
 
 func TestIntakes_NotFound(t *testing.T) {
@@ -141,17 +153,22 @@ func TestIntakes_NotFound(t *testing.T) {
 	s.provision("globex", account.Settings{Features: []string{account.FeatureAPI}})
 	otherJWT := s.mint("globex", "")
 	for _, c := range []struct{ path, jwt string }{
-		{path, otherJWT}, {after(deletedPath, deleted), s.jwt}, {intakes + "/01M7YH5C3ZB8F0Y2K7D9WQ4R6S", s.jwt}, {intakes + "/nonsense", s.jwt},
+		{path, otherJWT}, {after(deletedPath, deleted), s.jwt}, {intakes + "/01M7YH5C3ZB8F0Y2K7D9WQ4R6S", s.jwt},
+		{intakes + "/nonsense", s.jwt},
 	} {
 		id, _, _ := strings.Cut(c.path, "?")
 		for method, at := range map[string]string{
 			http.MethodGet: c.path, http.MethodPatch: id, http.MethodDelete: id, http.MethodPost: id + "/secret/rotate",
 		} {
-			answer := s.send(call{method: method, path: at, credential: c.jwt, body: map[string]string{http.MethodPatch: `{"name":"X"}`}[method]})
+			answer := s.send(call{
+				method: method, path: at, credential: c.jwt,
+				body: map[string]string{http.MethodPatch: `{"name":"X"}`}[method],
+			})
 			require.Equal(t, "Intake not found", answer.is(http.StatusNotFound).at("message"), "%s %s", method, at)
 		}
 	}
-	require.Empty(t, s.send(call{method: http.MethodGet, path: intakes, credential: otherJWT}).is(http.StatusOK).at("data"))
+	require.Empty(t,
+		s.send(call{method: http.MethodGet, path: intakes, credential: otherJWT}).is(http.StatusOK).at("data"))
 }
 
 func TestIntakes_Scopes(t *testing.T) {
@@ -164,7 +181,9 @@ func TestIntakes_Scopes(t *testing.T) {
 	s.send(call{method: http.MethodPatch, path: path, credential: reads, body: `{"name":"X"}`}).is(http.StatusForbidden)
 	s.send(call{method: http.MethodPatch, path: path, credential: writes, body: `{"name":"X"}`}).is(http.StatusOK)
 	s.provision("globex", account.Settings{})
-	s.send(call{method: http.MethodPost, path: intakes, credential: s.mint("globex", ""), body: `{"name":"A","kind":"form"}`}).is(http.StatusForbidden)
+	s.send(call{
+		method: http.MethodPost, path: intakes, credential: s.mint("globex", ""), body: `{"name":"A","kind":"form"}`,
+	}).is(http.StatusForbidden)
 }
 
 func TestIntakes_Pages(t *testing.T) {
@@ -176,23 +195,33 @@ func TestIntakes_Pages(t *testing.T) {
 	}
 	first := s.as(http.MethodGet, after(intakes+"?limit=2", last), "").is(http.StatusOK)
 	require.Len(t, first.at("data"), 2)
-	require.Equal(t, last.at("data", "intakeId"), first.at("data").([]any)[0].(map[string]any)["intakeId"], "newest first")
+	require.Equal(t, last.at("data", "intakeId"),
+		first.at("data").([]any)[0].(map[string]any)["intakeId"], "newest first")
 	rest := s.as(http.MethodGet, intakes+"?limit=2&cursor="+first.at("nextCursor").(string), "").is(http.StatusOK)
 	require.Len(t, rest.at("data"), 1)
 	require.Nil(t, rest.at("nextCursor"))
-	require.Equal(t, []string{"cursor"}, s.as(http.MethodGet, endpoints+"?cursor="+first.at("nextCursor").(string), "").is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"cursor"},
+		s.as(http.MethodGet, endpoints+"?cursor="+first.at("nextCursor").(string),
+			"").is(http.StatusBadRequest).fieldsNamed())
 }
 
 func TestIntakes_Preview(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, created := s.intake(`{"name":"Shop","kind":"webhook","signature":{"scheme":"bearer"},"mapping":{"name":"body.customer.first + ' ' + body.customer.last","phone":"body.customer.tel","email":"null","deliveryId":"headers['x-id']","customFields":"{'plan': query.plan}"}}`)
+	path, created := s.intake(
+		`{"name":"Shop","kind":"webhook","signature":{"scheme":"bearer"},"mapping":{"name":"body.customer.first + ' ` +
+			`' + body.customer.last","phone":"body.customer.tel","email":"null","deliveryId":"headers['x-id']",` +
+			`"customFields":"{'plan': query.plan}"}}`,
+	)
 	preview := func(body string) reply { return s.as(http.MethodPost, path+"/preview", body).is(http.StatusOK) }
 	const post = `{\"customer\":{\"first\":\"Asha\",\"last\":\"Rao\",\"tel\":\"98765 43210\"}}`
-	good := preview(`{"contentType":"application/json","body":"` + post + `","headers":{"X-Id":"d-1"},"query":{"plan":"pro"}}`)
+	good := preview(
+		`{"contentType":"application/json","body":"` + post + `","headers":{"X-Id":"d-1"},"query":{"plan":"pro"}}`,
+	)
 	require.Equal(t, map[string]any{
 		"lead": map[string]any{
-			"name": "Asha Rao", "phone": "+919876543210", "source": "webhook", "metadata": map[string]any{"source": "webhook"},
+			"name": "Asha Rao", "phone": "+919876543210", "source": "webhook",
+			"metadata":     map[string]any{"source": "webhook"},
 			"customFields": map[string]any{"plan": "pro"},
 		},
 		"deliveryId": "d-1", "test": false, "skip": false,
@@ -203,9 +232,11 @@ func TestIntakes_Preview(t *testing.T) {
 	require.Equal(t, []string{"phone"}, bad.fieldsNamed())
 	require.Nil(t, bad.at("data", "lead"))
 	require.Equal(t, []string{"body"}, preview(`{"body":"{"}`).fieldsNamed())
-	result := preview(`{"body":"` + post + `","mapping":{"email":"'asha@example.com'","skip":"body.customer.first == 'Asha'"}}`)
+	result := preview(`{"body":"` + post + `","mapping":{"email":"'asha@example.com'","skip":"body.customer.first ` +
+		`== 'Asha'"}}`)
 	require.Equal(t, true, result.at("data", "skip"))
-	wrong := s.as(http.MethodPost, path+"/preview", `{"body":"{}","mapping":{"email":"body."}}`).is(http.StatusBadRequest)
+	wrong := s.as(http.MethodPost, path+"/preview",
+		`{"body":"{}","mapping":{"email":"body."}}`).is(http.StatusBadRequest)
 	require.Equal(t, []string{"mapping.email"}, wrong.fieldsNamed())
 	shown := s.as(http.MethodGet, after(path, created), "").is(http.StatusOK)
 	require.Nil(t, shown.at("data", "lastArrivalAt"), "a preview has no effect")
@@ -215,12 +246,18 @@ func TestIntakes_Preview(t *testing.T) {
 func TestIntakes_PreviewHidesProofs(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	path, _ := s.intake(`{"name":"Shop","kind":"webhook","secret":"k","signature":{"scheme":"header","header":"X-Shop"},"mapping":{"metadata":"headers"}}`)
+	path, _ := s.intake(
+		`{"name":"Shop","kind":"webhook","secret":"k","signature":{"scheme":"header","header":"X-Shop"},` +
+			`"mapping":{"metadata":"headers"}}`,
+	)
 	headers := map[string]string{"Authorization": "Bearer t", "Cookie": "c=1", "X-Shop": "k", "X-Campaign": "diwali"}
 	given, err := json.Marshal(headers)
 	require.NoError(t, err)
-	preview := s.as(http.MethodPost, path+"/preview", `{"body":"{\"email\":\"asha@example.com\"}","headers":`+string(given)+`}`).is(http.StatusOK)
-	require.Equal(t, map[string]any{"source": "webhook", "x-campaign": "diwali"}, preview.at("data", "lead", "metadata"))
+	preview := s.as(http.MethodPost, path+"/preview",
+		`{"body":"{\"email\":\"asha@example.com\"}","headers":`+string(given)+`}`).is(http.StatusOK)
+	require.Equal(t, map[string]any{
+		"source": "webhook", "x-campaign": "diwali",
+	}, preview.at("data", "lead", "metadata"))
 }
 
 // Fields of a test, or of a post that the mapping skips, do not matter: such a post is discarded.
@@ -242,13 +279,16 @@ func TestIntakes_PreviewDiscarded(t *testing.T) {
 func TestIntakes_ChangedTargetNeedsSecret(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	created := s.as(http.MethodPost, intakes, `{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`).is(http.StatusCreated)
+	created := s.as(http.MethodPost, intakes,
+		`{"name":"Meta","kind":"meta_lead_ads","secret":"app","accessToken":"access"}`).is(http.StatusCreated)
 	path := intakes + "/" + created.at("data", "intakeId").(string)
 	changed := s.as(http.MethodPatch, path, `{"graphUrl":"https://graph.example.com"}`).is(http.StatusOK)
 	warning := changed.at("warnings").([]any)[0].(map[string]any)
 	require.Equal(t, "accessToken", warning["field"])
 	require.Equal(t, "SECRET_REMOVED", warning["code"])
-	for _, body := range []string{`{"graphUrl":"https://elsewhere.example.com"}`, `{"graphUrl":null,"accessToken":"again"}`, `{"name":"Page"}`} {
+	for _, body := range []string{
+		`{"graphUrl":"https://elsewhere.example.com"}`, `{"graphUrl":null,"accessToken":"again"}`, `{"name":"Page"}`,
+	} {
 		require.NotContains(t, s.as(http.MethodPatch, path, body).is(http.StatusOK).body, "warnings", body)
 	}
 }
@@ -256,18 +296,25 @@ func TestIntakes_ChangedTargetNeedsSecret(t *testing.T) {
 func TestIntakes_PreviewMeta(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	created := s.as(http.MethodPost, intakes, `{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"access"}`).
+	created := s.as(http.MethodPost, intakes,
+		`{"name":"Meta","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"access"}`).
 		is(http.StatusCreated)
 	preview := func(body string) reply {
 		encoded, err := json.Marshal(body)
 		require.NoError(t, err)
-		return s.as(http.MethodPost, intakes+"/"+created.at("data", "intakeId").(string)+"/preview", `{"body":`+string(encoded)+`}`).is(http.StatusOK)
+		return s.as(http.MethodPost, intakes+"/"+created.at("data", "intakeId").(string)+"/preview",
+			`{"body":`+string(encoded)+`}`).is(http.StatusOK)
 	}
-	announced := preview(`{"object":"page","entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":444}},{"field":"feed","value":{}},` +
+	announced := preview(`{"object":"page","entry":[{"changes":[{"field":"leadgen",` +
+		`"value":{"leadgen_id":444}},{"field":"feed","value":{}},` +
 		`{"field":"leadgen","value":{"leadgen_id":"445"}}]}]}`)
-	require.Equal(t, map[string]any{"lead": nil, "deliveryId": nil, "test": false, "skip": false, "fetched": []any{"444", "445"}}, announced.at("data"))
-	require.Equal(t, true, preview(`{"entry":[{"changes":[{"field":"feed","value":{}}]}]}`).at("data", "skip"), "a change of another kind is skipped")
-	require.Equal(t, []string{"body"}, preview(`{"entry":[{"changes":[{"field":"leadgen","value":{}}]}]}`).fieldsNamed())
+	require.Equal(t, map[string]any{
+		"lead": nil, "deliveryId": nil, "test": false, "skip": false, "fetched": []any{"444", "445"},
+	}, announced.at("data"))
+	require.Equal(t, true, preview(`{"entry":[{"changes":[{"field":"feed","value":{}}]}]}`).at("data", "skip"),
+		"a change of another kind is skipped")
+	require.Equal(t, []string{"body"},
+		preview(`{"entry":[{"changes":[{"field":"leadgen","value":{}}]}]}`).fieldsNamed())
 	lead := preview(`{"id":"444","field_data":[{"name":"email","values":["asha@example.com"]}]}`)
 	require.Equal(t, "asha@example.com", lead.at("data", "lead", "email"))
 	require.NotContains(t, lead.raw, "fetched")

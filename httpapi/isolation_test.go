@@ -19,7 +19,8 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// stranger is the id of the other account. Each text that it sends contains this name, and no text of the own account does.
+// stranger is the id of the other account. Each text that it sends contains this name, and no text of the own account
+// does.
 const stranger = "zq7stranger"
 
 // tenants are two accounts on one service.
@@ -41,11 +42,14 @@ func newTenants(t *testing.T) *tenants {
 	other := w.other.createResources()
 	w.names = map[string]*strings.Replacer{
 		"own": w.own.createResources(), "other": other, "missing": strings.NewReplacer(
-			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID, "{arrivalId}", missingID, "{intakeId}", missingID,
-			"{eventId}", missingID, "{erasedLeadId}", missingID,
+			"{leadId}", missingID, "{tokenId}", missingID, "{webhookId}", missingID, "{deliveryId}", missingID,
+			"{arrivalId}", missingID, "{intakeId}", missingID, "{eventId}", missingID, "{erasedLeadId}", missingID,
 			"{accountId}", "zq8missing", "{visitorId}", "v-missing", "{position}", "999999999", "{from}", "1"),
 	}
-	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}", "{eventId}", "{erasedLeadId}"} {
+	for _, name := range []string{
+		"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}", "{eventId}",
+		"{erasedLeadId}",
+	} {
 		w.secrets = append(w.secrets, other.Replace(name))
 	}
 	w.secrets = append(w.secrets, stranger, "9988776655")
@@ -93,14 +97,16 @@ func (c *connections) awaitViews(t testing.TB) {
 		var current, behind int
 		err := c.pool.QueryRow(t.Context(), `
 			SELECT count(*) FILTER (WHERE position >= $1), count(*) FILTER (WHERE position < $1)
-			  FROM (SELECT position FROM views.checkpoint UNION ALL SELECT position FROM delivery.checkpoint) AS c`, int64(head)).
+			  FROM (SELECT position FROM views.checkpoint UNION ALL SELECT position
+			    FROM delivery.checkpoint) AS c`, int64(head)).
 			Scan(&current, &behind)
 		return err == nil && behind == 0 && current >= len(view.All())
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// TestIsolation_OtherAccountNotFound calls every operation of the document with the own credential, once with ids of the other account
-// and once with missing ids. Both answers must be equal, and no call may read or change data of the other account.
+// TestIsolation_OtherAccountNotFound calls every operation of the document with the own credential, once with ids of
+// the other account and once with missing ids. Both answers must be equal, and no call may read or change data of the
+// other account.
 func TestIsolation_OtherAccountNotFound(t *testing.T) {
 	t.Parallel()
 	w := newTenants(t)
@@ -125,8 +131,8 @@ func TestIsolation_OtherAccountNotFound(t *testing.T) {
 // pair is a path with an id of the other account and with a missing id.
 type pair struct{ other, missing string }
 
-// variants returns the requests of an operation: one for each example of a body, for an empty and an invalid body, and for each media
-// type of the answer.
+// variants returns the requests of an operation: one for each example of a body, for an empty and an invalid body, and
+// for each media type of the answer.
 func (w *tenants) variants(t *testing.T, o operation) []call {
 	all := o.bodies(t)
 	if o.RequestBody != nil {
@@ -182,8 +188,8 @@ func (w *tenants) named(whose, name string) string {
 
 // harmless are the query parameters that are not ids.
 var harmless = []string{
-	"consent", "current", "limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval", "dryRun",
-	"status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
+	"consent", "current", "limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval",
+	"dryRun", "status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
 	"model", "by", "window", "halfLife", "include",
 	"types", "wait", "campaign", "medium", "shared",
 }
@@ -207,7 +213,10 @@ func (w *tenants) queries(t *testing.T, o operation) []pair {
 			require.NotEmpty(t, cursor, "%s of the other account has only one page: %s", o.path, first.raw)
 			value = pair{cursor, "eDEuMQ"}
 		case "tokenId", "intakeId", "leadId", "position":
-			value = pair{w.names["other"].Replace("{" + p.Value.Name + "}"), w.names["missing"].Replace("{" + p.Value.Name + "}")}
+			value = pair{
+				w.names["other"].Replace("{" + p.Value.Name + "}"),
+				w.names["missing"].Replace("{" + p.Value.Name + "}"),
+			}
 		case "subject":
 			value = pair{w.names["other"].Replace("{leadId}"), w.names["missing"].Replace("{leadId}")}
 		case "actor":
@@ -223,7 +232,9 @@ func (w *tenants) queries(t *testing.T, o operation) []pair {
 				o.method, o.path, p.Value.Name)
 			continue
 		}
-		all = append(all, pair{path + "?" + p.Value.Name + "=" + value.other, path + "?" + p.Value.Name + "=" + value.missing})
+		all = append(all, pair{
+			path + "?" + p.Value.Name + "=" + value.other, path + "?" + p.Value.Name + "=" + value.missing,
+		})
 	}
 	return all
 }
@@ -242,7 +253,8 @@ func (w *tenants) requireSameAnswers(t *testing.T, o operation, c call, pairs []
 	}
 }
 
-// requireSameAnswersByBody replaces the ids in a body by ids of the other account and by missing ids, and requires the same answer.
+// requireSameAnswersByBody replaces the ids in a body by ids of the other account and by missing ids, and requires the
+// same answer.
 func (w *tenants) requireSameAnswersByBody(t *testing.T, o operation, c call) {
 	t.Helper()
 	if !ulids.MatchString(c.body) {
@@ -250,7 +262,10 @@ func (w *tenants) requireSameAnswersByBody(t *testing.T, o operation, c call) {
 	}
 	c.path, c.credential = w.names["own"].Replace(o.path), w.own.jwt
 	example := c.body
-	for _, name := range []string{"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}", "{eventId}", "{erasedLeadId}"} {
+	for _, name := range []string{
+		"{leadId}", "{tokenId}", "{webhookId}", "{deliveryId}", "{arrivalId}", "{intakeId}", "{eventId}",
+		"{erasedLeadId}",
+	} {
 		c.body = ulids.ReplaceAllString(example, missingID)
 		want := w.own.request(c)
 		c.body = ulids.ReplaceAllString(example, w.named("other", name))
@@ -283,7 +298,9 @@ func normalized(r reply) map[string]any {
 	for _, name := range []string{"X-Request-Id", "Date", "X-Log-Position", "Content-Length"} {
 		header.Del(name)
 	}
-	return map[string]any{"status": r.status, "header": header, "body": visitorID.ReplaceAllString(raw, `"visitorId":""`)}
+	return map[string]any{
+		"status": r.status, "header": header, "body": visitorID.ReplaceAllString(raw, `"visitorId":""`),
+	}
 }
 
 // otherAccountAnswers returns the answers to every read of the other account.
@@ -318,8 +335,8 @@ var readings = regexp.MustCompile(`,\{"id":"[^"]*","type":"data\.(?:revealed|sea
 // feedEnd is the cursor of the end of the log.
 var feedEnd = regexp.MustCompile(`"nextCursor":"[^"]*"}$`)
 
-// TestIsolation_IdenticalAccounts sends the same requests to two accounts, with the same people, visitors and idempotency
-// keys, by every operation of the document. Both must get the same answers.
+// TestIsolation_IdenticalAccounts sends the same requests to two accounts, with the same people, visitors and
+// idempotency keys, by every operation of the document. Both must get the same answers.
 func TestIsolation_IdenticalAccounts(t *testing.T) {
 	t.Parallel()
 	w := newTenants(t)
@@ -369,7 +386,8 @@ func (w *tenants) keyed(t *testing.T, o operation, c call, n int) call {
 		if p.Value.In != "header" {
 			continue
 		}
-		require.Equal(t, "Idempotency-Key", p.Value.Name, "%s %s has a new header: add its value here", o.method, o.path)
+		require.Equal(t, "Idempotency-Key", p.Value.Name,
+			"%s %s has a new header: add its value here", o.method, o.path)
 		header := map[string]string{p.Value.Name: "key-" + string(rune('a'+n))}
 		for name, value := range c.header {
 			header[name] = value

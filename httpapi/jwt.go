@@ -21,7 +21,8 @@ const (
 	// DefaultAdminScope is the default name of the administrators' scope in JWTs.
 	DefaultAdminScope = "admin"
 
-	// adminScope is the one scope that a JWT of the secret without a scope claim does not have. JWTs may use another name for it.
+	// adminScope is the one scope that a JWT of the secret without a scope claim does not have. JWTs may use another
+	// name for it.
 	adminScope = DefaultAdminScope
 
 	minSecret = 32      // bytes of an HS256 secret, the size of the hash
@@ -32,8 +33,8 @@ const (
 // errForged reports a JWT that the issuer did not sign: it may be a guess.
 var errForged = errors.New("not signed by the issuer")
 
-// errNoKeys reports that the key of a JWT is not known, and that the issuer's key set cannot be fetched or is empty, so that it cannot be
-// verified.
+// errNoKeys reports that the key of a JWT is not known, and that the issuer's key set cannot be fetched or is empty, so
+// that it cannot be verified.
 var errNoKeys = errors.New("the issuer's key set cannot be fetched")
 
 // errUnknownKey reports a JWT whose key the issuer does not publish, or not for this use.
@@ -121,8 +122,9 @@ func (i Identity) Scopes() []string {
 	return slices.DeleteFunc(Scopes(), func(scope string) bool { return !i.May(scope) })
 }
 
-// Verify checks a JWT. The error is errForged if the issuer did not sign it, errNoKeys while its key cannot be fetched, and another one
-// if the signature is valid but the JWT has expired or its claims are not accepted. The error's text contains nothing of the JWT.
+// Verify checks a JWT. The error is errForged if the issuer did not sign it, errNoKeys while its key cannot be fetched,
+// and another one if the signature is valid but the JWT has expired or its claims are not accepted. The error's text
+// contains nothing of the JWT.
 func (v *Verifier) Verify(ctx context.Context, text string, now time.Time) (Identity, error) {
 	if len(text) > maxJWT {
 		return Identity{}, fmt.Errorf("%w: longer than 8 KiB", errForged)
@@ -167,8 +169,8 @@ func (v *Verifier) parserOptions(now time.Time) []jwt.ParserOption {
 // latest is the last time that JSON and cookies can represent.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// identity reads the claims of a JWT with a valid signature. Some issuers write times in milliseconds. A JWT with iat in the future
-// would survive every revocation, so it is treated as one without iat.
+// identity reads the claims of a JWT with a valid signature. Some issuers write times in milliseconds. A JWT with iat
+// in the future would survive every revocation, so it is treated as one without iat.
 func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, error) {
 	id, _ := claims[v.options.AccountClaim].(string)
 	if !account.ValidID(id) {
@@ -178,11 +180,13 @@ func (v *Verifier) identity(claims jwt.MapClaims, now time.Time) (Identity, erro
 	if !account.ValidSubject(subject) {
 		return Identity{}, errors.New("claim sub is not a valid subject")
 	}
-	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) { // the library treats a time beyond int64 as past
+	// the library treats a time beyond int64 as past
+	if begins, _ := claims["nbf"].(float64); begins > float64(latest.Unix()) {
 		return Identity{}, jwt.ErrTokenNotValidYet
 	}
 	identity := Identity{Account: id, Subject: subject, admin: v.options.AdminScope}
-	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil && issued.Unix() >= 0 && !issued.After(now.Add(leeway)) {
+	if issued, err := claims.GetIssuedAt(); err == nil && issued != nil && issued.Unix() >= 0 &&
+		!issued.After(now.Add(leeway)) {
 		identity.Issued = issued.Time
 	}
 	if expires, err := claims.GetExpirationTime(); err == nil && expires != nil {
@@ -208,8 +212,8 @@ func ownScopes(claims jwt.MapClaims) (names []string, all bool, err error) {
 	return strings.Fields(text), false, nil
 }
 
-// issuerScopes reads the first claim that there is: scope (RFC 8693), scp (Okta, Entra ID) or permissions (Auth0), each text or a list of
-// texts. A JWT without them, which an issuer also mints for other services, has the default scopes.
+// issuerScopes reads the first claim that there is: scope (RFC 8693), scp (Okta, Entra ID) or permissions (Auth0), each
+// text or a list of texts. A JWT without them, which an issuer also mints for other services, has the default scopes.
 func (o VerifierOptions) issuerScopes(claims jwt.MapClaims) (names []string, all bool, err error) {
 	for _, name := range []string{"scope", "scp", "permissions"} {
 		switch scopes := claims[name].(type) {
@@ -247,7 +251,9 @@ func claimProblem(err error) error {
 }
 
 func signatureProblem(err error) error {
-	for _, kind := range []error{errNoKeyID, jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid} {
+	for _, kind := range []error{
+		errNoKeyID, jwt.ErrTokenMalformed, jwt.ErrTokenUnverifiable, jwt.ErrTokenSignatureInvalid,
+	} {
 		if errors.Is(err, kind) {
 			return kind
 		}
@@ -293,7 +299,8 @@ func MintHS256(secret []byte, m Minting, now time.Time) (string, error) {
 // Scopes returns the scopes that a JWT can have, the last by its default name.
 func Scopes() []string {
 	return []string{
-		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "intakes:read", "intakes:write", "audit:read", adminScope,
+		"leads:read", "leads:write", "tokens:read", "tokens:write", "webhooks:read", "webhooks:write", "intakes:read",
+		"intakes:write", "audit:read", adminScope,
 	}
 }
 
@@ -304,14 +311,16 @@ func asymmetric() []string {
 	}
 }
 
-// NewJWKS returns a verifier of JWTs that are signed with the keys published at a URL. It fetches the keys regularly until ctx ends.
-// A server that is down is no error: the keys fetched before stay in use, and for a JWT of another key Verify returns errNoKeys. A JWT
-// must have a key id, and a key is used only as its own use and algorithm allow.
+// NewJWKS returns a verifier of JWTs that are signed with the keys published at a URL. It fetches the keys regularly
+// until ctx ends. A server that is down is no error: the keys fetched before stay in use, and for a JWT of another key
+// Verify returns errNoKeys. A JWT must have a key id, and a key is used only as its own use and algorithm allow.
 func NewJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger) (*Verifier, error) {
 	return newJWKS(ctx, address, o, log, usualPace)
 }
 
-func newJWKS(ctx context.Context, address string, o VerifierOptions, log *slog.Logger, pace keySetPace) (*Verifier, error) {
+func newJWKS(
+	ctx context.Context, address string, o VerifierOptions, log *slog.Logger, pace keySetPace,
+) (*Verifier, error) {
 	keys, err := newKeySet(ctx, address, log, pace)
 	if err != nil {
 		return nil, err

@@ -31,7 +31,8 @@ var (
 // claimsOf returns valid claims with changes.
 func claimsOf(change func(jwt.MapClaims)) jwt.MapClaims {
 	claims := jwt.MapClaims{
-		"sub": "ann", "account_id": "acme", "exp": noon.Add(time.Hour).Unix(), "iss": "https://issuer", "aud": "leadlog",
+		"sub": "ann", "account_id": "acme", "exp": noon.Add(time.Hour).Unix(), "iss": "https://issuer",
+		"aud": "leadlog",
 	}
 	if change != nil {
 		change(claims)
@@ -87,17 +88,27 @@ func TestJWT_Rejections(t *testing.T) {
 		text   string
 		forged bool // not signed by the issuer
 	}{
-		"alg none":                   {signed(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimsOf(nil), nil), true},
-		"HS384":                      {signed(t, jwt.SigningMethodHS384, hmacSecret, claimsOf(nil), nil), true},
-		"another secret":             {signed(t, jwt.SigningMethodHS256, []byte("x0123456789abcdef0123456789abcde"), claimsOf(nil), nil), true},
-		"no signature":               {good[:strings.LastIndexByte(good, '.')+1], true},
-		"crit":                       {signed(t, jwt.SigningMethodHS256, hmacSecret, claimsOf(nil), map[string]any{"crit": []string{"exp"}}), true},
-		"9 KiB":                      {hs(func(c jwt.MapClaims) { c["pad"] = strings.Repeat("x", 7<<10) }), true},
-		"no JWT":                     {"hello", true},
-		"three empty parts":          {"..", true},
-		"no exp":                     {hs(func(c jwt.MapClaims) { delete(c, "exp") }), false},
-		"expired":                    {hs(func(c jwt.MapClaims) { c["exp"] = noon.Add(-31 * time.Second).Unix() }), false},
-		"not valid yet":              {hs(func(c jwt.MapClaims) { c["nbf"] = noon.Add(31 * time.Second).Unix() }), false},
+		"alg none": {
+			signed(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claimsOf(nil), nil), true,
+		},
+		"HS384": {signed(t, jwt.SigningMethodHS384, hmacSecret, claimsOf(nil), nil), true},
+		"another secret": {
+			signed(t, jwt.SigningMethodHS256, []byte("x0123456789abcdef0123456789abcde"), claimsOf(nil), nil), true,
+		},
+		"no signature": {good[:strings.LastIndexByte(good, '.')+1], true},
+		"crit": {
+			signed(t, jwt.SigningMethodHS256, hmacSecret, claimsOf(nil), map[string]any{"crit": []string{"exp"}}), true,
+		},
+		"9 KiB":             {hs(func(c jwt.MapClaims) { c["pad"] = strings.Repeat("x", 7<<10) }), true},
+		"no JWT":            {"hello", true},
+		"three empty parts": {"..", true},
+		"no exp":            {hs(func(c jwt.MapClaims) { delete(c, "exp") }), false},
+		"expired": {
+			hs(func(c jwt.MapClaims) { c["exp"] = noon.Add(-31 * time.Second).Unix() }), false,
+		},
+		"not valid yet": {
+			hs(func(c jwt.MapClaims) { c["nbf"] = noon.Add(31 * time.Second).Unix() }), false,
+		},
 		"never valid":                {hs(func(c jwt.MapClaims) { c["nbf"] = 1e300 }), false},
 		"another issuer":             {hs(func(c jwt.MapClaims) { c["iss"] = "https://other" }), false},
 		"no issuer":                  {hs(func(c jwt.MapClaims) { delete(c, "iss") }), false},
@@ -137,7 +148,10 @@ func TestJWT_MintedIsAccepted(t *testing.T) {
 	t.Parallel()
 	v, err := NewHS256(hmacSecret, VerifierOptions{Issuer: "i", Audience: "a", AccountClaim: "tenant"})
 	require.NoError(t, err)
-	m := Minting{Account: "acme", Subject: "ann", Scope: "admin", TTL: time.Minute, Issuer: "i", Audience: "a", AccountClaim: "tenant"}
+	m := Minting{
+		Account: "acme", Subject: "ann", Scope: "admin", TTL: time.Minute, Issuer: "i", Audience: "a",
+		AccountClaim: "tenant",
+	}
 	text, err := MintHS256(hmacSecret, m, noon)
 	require.NoError(t, err)
 	identity, err := v.Verify(t.Context(), text, noon)
@@ -145,7 +159,9 @@ func TestJWT_MintedIsAccepted(t *testing.T) {
 	require.True(t, identity.May("admin"))
 	_, err = v.Verify(t.Context(), text, noon.Add(2*time.Minute))
 	require.Error(t, err)
-	for _, bad := range []Minting{{Account: "a b", Subject: "s", TTL: 1}, {Account: "a", TTL: 1}, {Account: "a", Subject: "s"}} {
+	for _, bad := range []Minting{{Account: "a b", Subject: "s", TTL: 1}, {Account: "a", TTL: 1}, {
+		Account: "a", Subject: "s",
+	}} {
 		_, err := MintHS256(hmacSecret, bad, noon)
 		require.Error(t, err)
 	}
@@ -160,7 +176,8 @@ func FuzzVerify(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if identity, err := v.Verify(t.Context(), text, noon); err == nil && (text != good || identity.Account != "acme") {
+		if identity, err := v.Verify(t.Context(), text, noon); err == nil &&
+			(text != good || identity.Account != "acme") {
 			t.Fatalf("%q is accepted as %v", text, identity)
 		}
 	})
@@ -210,7 +227,10 @@ func (k *keyServer) publish(t *testing.T, keys map[string]any) {
 		if strings.HasPrefix(id, "ps512") {
 			alg = jwkset.AlgPS512
 		}
-		jwk, err := jwkset.NewJWKFromKey(key, jwkset.JWKOptions{Metadata: jwkset.JWKMetadataOptions{KID: id, USE: use, ALG: alg}, Marshal: jwkset.JWKMarshalOptions{Private: true}})
+		jwk, err := jwkset.NewJWKFromKey(key, jwkset.JWKOptions{
+			Metadata: jwkset.JWKMetadataOptions{KID: id, USE: use, ALG: alg},
+			Marshal:  jwkset.JWKMarshalOptions{Private: true},
+		})
 		require.NoError(t, err)
 		require.NoError(t, store.KeyWrite(t.Context(), jwk))
 	}
@@ -228,7 +248,8 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	server.publish(t, map[string]any{
-		"rsa": &rsaKey.PublicKey, "enc": &ecKey.PublicKey, "oct": hmacSecret, "": &rsaKey.PublicKey, "ps512": &rsaKey.PublicKey,
+		"rsa": &rsaKey.PublicKey, "enc": &ecKey.PublicKey, "oct": hmacSecret, "": &rsaKey.PublicKey,
+		"ps512": &rsaKey.PublicKey,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -242,11 +263,13 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodPS512, rsaKey, claimsOf(nil), kid("ps512")), noon)
 	require.NoError(t, err)
 	for name, text := range map[string]string{
-		"no key id":          signed(t, jwt.SigningMethodPS256, rsaKey, claimsOf(nil), nil),
-		"no use":             signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), nil),
-		"an empty key id":    signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("")),
-		"null":               signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": nil}),
-		"a key id in a list": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": []string{"rsa"}}),
+		"no key id":       signed(t, jwt.SigningMethodPS256, rsaKey, claimsOf(nil), nil),
+		"no use":          signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), nil),
+		"an empty key id": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("")),
+		"null":            signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": nil}),
+		"a key id in a list": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{
+			"kid": []string{"rsa"},
+		}),
 	} {
 		_, err = v.Verify(ctx, text, noon)
 		require.ErrorContains(t, err, "no key id (kid)", name)
@@ -256,12 +279,16 @@ func TestJWKS_VerifiesPublishedKeys(t *testing.T) {
 	asked := server.asked.Load()
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: mustMarshal(t, &rsaKey.PublicKey)})
 	for name, text := range map[string]string{
-		"HS256 with the public key as the secret": signed(t, jwt.SigningMethodHS256, publicPEM, claimsOf(nil), kid("rsa")),
-		"HS256 with a published secret":           signed(t, jwt.SigningMethodHS256, hmacSecret, claimsOf(nil), kid("oct")),
-		"a key for another algorithm":             signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), kid("ps512")),
-		"a key for another use":                   signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("enc")),
-		"the id of another key":                   signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("rsa")),
-		"a key id of another type":                signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil), map[string]any{"kid": 7}),
+		"HS256 with the public key as the secret": signed(t, jwt.SigningMethodHS256, publicPEM, claimsOf(nil),
+			kid("rsa")),
+		"HS256 with a published secret": signed(t, jwt.SigningMethodHS256, hmacSecret, claimsOf(nil),
+			kid("oct")),
+		"a key for another algorithm": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil),
+			kid("ps512")),
+		"a key for another use": signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("enc")),
+		"the id of another key": signed(t, jwt.SigningMethodES256, ecKey, claimsOf(nil), kid("rsa")),
+		"a key id of another type": signed(t, jwt.SigningMethodRS256, rsaKey, claimsOf(nil),
+			map[string]any{"kid": 7}),
 	} {
 		_, err := v.Verify(ctx, text, noon)
 		require.ErrorIs(t, err, errForged, name)
@@ -302,11 +329,22 @@ func TestJWKS_Scopes(t *testing.T) {
 		claims jwt.MapClaims
 		want   []string // nil: the JWT is refused
 	}{
-		"scope":                    {strict, jwt.MapClaims{"scope": "leads:read leads:write openid"}, []string{"leads:read", "leads:write"}},
-		"scp, a list":              {strict, jwt.MapClaims{"scp": []string{"leads:read", "offline_access"}}, []string{"leads:read"}},
-		"scp, text":                {strict, jwt.MapClaims{"scp": "leads:read leads:write"}, []string{"leads:read", "leads:write"}},
-		"permissions":              {strict, jwt.MapClaims{"permissions": []string{"audit:read", "leadlog-admin"}}, []string{"audit:read", "admin"}},
-		"scope first":              {strict, jwt.MapClaims{"scope": "openid", "permissions": []string{"audit:read"}}, []string{}},
+		"scope": {
+			strict, jwt.MapClaims{"scope": "leads:read leads:write openid"}, []string{"leads:read", "leads:write"},
+		},
+		"scp, a list": {
+			strict, jwt.MapClaims{"scp": []string{"leads:read", "offline_access"}}, []string{"leads:read"},
+		},
+		"scp, text": {
+			strict, jwt.MapClaims{"scp": "leads:read leads:write"}, []string{"leads:read", "leads:write"},
+		},
+		"permissions": {
+			strict, jwt.MapClaims{"permissions": []string{"audit:read", "leadlog-admin"}},
+			[]string{"audit:read", "admin"},
+		},
+		"scope first": {
+			strict, jwt.MapClaims{"scope": "openid", "permissions": []string{"audit:read"}}, []string{},
+		},
 		"an empty scope":           {lenient, jwt.MapClaims{"scope": ""}, []string{}},
 		"an empty list":            {lenient, jwt.MapClaims{"scp": []string{}}, []string{}},
 		"none":                     {strict, jwt.MapClaims{}, []string{}},
@@ -317,7 +355,8 @@ func TestJWKS_Scopes(t *testing.T) {
 		"a list with a number":     {strict, jwt.MapClaims{"permissions": []any{"leads:read", 7}}, nil},
 	} {
 		claims := claimsOf(func(all jwt.MapClaims) { maps.Copy(all, c.claims) })
-		identity, err := c.v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claims, map[string]any{"kid": "ec"}), noon)
+		identity, err := c.v.Verify(t.Context(),
+			signed(t, jwt.SigningMethodES256, key, claims, map[string]any{"kid": "ec"}), noon)
 		if c.want == nil {
 			require.Error(t, err, name)
 			require.NotErrorIs(t, err, errForged, name)
@@ -328,7 +367,8 @@ func TestJWKS_Scopes(t *testing.T) {
 	}
 }
 
-// An issuer with one key that jwkset rejects, as a certificate that does not match or a use that is not registered, was not used at all.
+// An issuer with one key that jwkset rejects, as a certificate that does not match or a use that is not registered, was
+// not used at all.
 func TestJWKS_IgnoresInvalidKey(t *testing.T) {
 	t.Parallel()
 	server := newKeyServer(t)
@@ -337,16 +377,20 @@ func TestJWKS_IgnoresInvalidKey(t *testing.T) {
 	server.publish(t, map[string]any{"k": &key.PublicKey})
 	good := strings.TrimSuffix(strings.TrimPrefix(string(*server.set.Load()), `{"keys":[`), `]}`)
 	for _, invalid := range []string{
-		`null`, `5`, `{}`, `{"kty":"RSA","kid":"x","e":"AQAB"}`, `{"kty":"EC","kid":"x","crv":"P-256","x":"AAAA","y":"AAAA"}`,
-		`{"kty":"OKP","kid":"x","crv":"Ed25519","x":"AAAA"}`, `{"kty":"RSA","kid":5,"n":"AAAA","e":"AQAB"}`, `{"kty":"AKP","kid":"x","pub":"AAAA"}`,
-		strings.Replace(good, `"use":"sig"`, `"use":"tls"`, 1), strings.Replace(good, `"use"`, `"x5c":["AAAA"],"use"`, 1), strings.Replace(good, `"use"`, `"key_ops":"verify","use"`, 1),
+		`null`, `5`, `{}`, `{"kty":"RSA","kid":"x","e":"AQAB"}`,
+		`{"kty":"EC","kid":"x","crv":"P-256","x":"AAAA","y":"AAAA"}`,
+		`{"kty":"OKP","kid":"x","crv":"Ed25519","x":"AAAA"}`, `{"kty":"RSA","kid":5,"n":"AAAA","e":"AQAB"}`,
+		`{"kty":"AKP","kid":"x","pub":"AAAA"}`, strings.Replace(good, `"use":"sig"`, `"use":"tls"`, 1),
+		strings.Replace(good, `"use"`, `"x5c":["AAAA"],"use"`, 1),
+		strings.Replace(good, `"use"`, `"key_ops":"verify","use"`, 1),
 	} {
 		set := []byte(`{"keys":[` + invalid + `,` + good + `]}`)
 		server.set.Store(&set)
 		var log bytes.Buffer
 		v, err := NewJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.NewTextHandler(&log, nil)))
 		require.NoError(t, err)
-		_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
+		_, err = v.Verify(t.Context(),
+			signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 		require.NoError(t, err, invalid)
 		require.NotContains(t, log.String(), "not fetched", invalid)
 		if strings.Contains(invalid, "RSA") {
@@ -384,7 +428,9 @@ func TestJWKS_ConcurrentRotation(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	server.publish(t, map[string]any{"old": &key.PublicKey})
-	v, err := newJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), keySetPace{timeout: time.Minute, wait: 100 * time.Millisecond, every: time.Nanosecond})
+	v, err := newJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), keySetPace{
+		timeout: time.Minute, wait: 100 * time.Millisecond, every: time.Nanosecond,
+	})
 	require.NoError(t, err)
 	verify := func(ctx context.Context, kid string) error {
 		_, err := v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": kid}), noon)
@@ -410,12 +456,16 @@ func TestJWKS_ConcurrentRotation(t *testing.T) {
 		require.ErrorIs(t, <-waiting, errNoKeys)
 	}
 	close(held)
-	require.Eventually(t, func() bool { return verify(t.Context(), "new") == nil }, time.Minute, time.Millisecond, "the fetch continues without callers")
+	require.Eventually(t, func() bool {
+		return verify(t.Context(), "new") == nil
+	}, time.Minute, time.Millisecond, "the fetch continues without callers")
 	require.EqualValues(t, 2, server.asked.Load(), "all callers wait for one fetch")
 	require.ErrorIs(t, verify(t.Context(), "unknown"), errForged)
 
 	none := []byte(`{"keys":[]}`)
-	for _, answer := range []string{`{"error":"maintenance"}`, `null`, `[]`, `<html>`, ``, `{"keys":null}`, `{"keys":{}}`} {
+	for _, answer := range []string{
+		`{"error":"maintenance"}`, `null`, `[]`, `<html>`, ``, `{"keys":null}`, `{"keys":{}}`,
+	} {
 		raw := []byte(answer)
 		server.set.Store(&raw)
 		require.ErrorIs(t, verify(t.Context(), "unknown"), errNoKeys, answer)
@@ -434,7 +484,9 @@ func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	v, err := newJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), keySetPace{timeout: time.Minute, wait: time.Minute, every: 50 * time.Millisecond})
+	v, err := newJWKS(ctx, server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), keySetPace{
+		timeout: time.Minute, wait: time.Minute, every: 50 * time.Millisecond,
+	})
 	require.NoError(t, err)
 	_, err = v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.ErrorIs(t, err, errNoKeys)
@@ -443,7 +495,10 @@ func TestJWKS_RetriesServerDownAtStart(t *testing.T) {
 	server.publish(t, map[string]any{"k": &key.PublicKey})
 	server.down.Store(false)
 	good := signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"})
-	require.Eventually(t, func() bool { _, err := v.Verify(ctx, good, noon); return err == nil }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		_, err := v.Verify(ctx, good, noon)
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func TestJWKS_RequiresHTTPURL(t *testing.T) {
@@ -451,7 +506,8 @@ func TestJWKS_RequiresHTTPURL(t *testing.T) {
 	closed := httptest.NewTLSServer(http.NotFoundHandler())
 	closed.Close()
 	var log bytes.Buffer
-	_, err := NewJWKS(t.Context(), closed.URL+"/hunter2?key=hunter2", VerifierOptions{}, slog.New(slog.NewTextHandler(&log, nil)))
+	_, err := NewJWKS(t.Context(), closed.URL+"/hunter2?key=hunter2", VerifierOptions{},
+		slog.New(slog.NewTextHandler(&log, nil)))
 	require.NoError(t, err)
 	require.Contains(t, log.String(), "connection refused")
 	require.Contains(t, log.String(), closed.Listener.Addr().String())
@@ -474,7 +530,8 @@ func TestJWKS_RejectsHugeKeySet(t *testing.T) {
 	v, err := NewJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.NewTextHandler(&said, nil)))
 	require.NoError(t, err)
 	require.Contains(t, said.String(), "JWKS not fetched")
-	_, err = v.Verify(t.Context(), signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
+	_, err = v.Verify(t.Context(),
+		signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": "k"}), noon)
 	require.ErrorIs(t, err, errNoKeys)
 }
 

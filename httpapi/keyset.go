@@ -32,7 +32,8 @@ type keySetPace struct {
 // usualPace is global because it is constant.
 var usualPace = keySetPace{timeout: 5 * time.Second, wait: 2 * time.Second, every: 10 * time.Second}
 
-// keySet has the public keys that an issuer publishes at a URL (RFC 7517). Its methods may be called from many goroutines.
+// keySet has the public keys that an issuer publishes at a URL (RFC 7517). Its methods may be called from many
+// goroutines.
 type keySet struct {
 	address string
 	host    string
@@ -71,8 +72,8 @@ func newKeySet(ctx context.Context, address string, log *slog.Logger, pace keySe
 	return k, nil
 }
 
-// find returns the keys with an id that may verify signatures of an algorithm. The error is errNoKeys if there may be such a key, but
-// the set cannot be fetched.
+// find returns the keys with an id that may verify signatures of an algorithm. The error is errNoKeys if there may be
+// such a key, but the set cannot be fetched.
 func (k *keySet) find(ctx context.Context, id, alg string) (found jwt.VerificationKeySet, err error) {
 	keys, failed := k.withID(id)
 	if len(keys) == 0 {
@@ -96,15 +97,16 @@ func (k *keySet) find(ctx context.Context, id, alg string) (found jwt.Verificati
 	return found, nil
 }
 
-// withID returns the keys with an id, and whether the set may be outdated: the last fetch failed, or it has no keys at all.
+// withID returns the keys with an id, and whether the set may be outdated: the last fetch failed, or it has no keys at
+// all.
 func (k *keySet) withID(id string) (keys []jwkset.JWK, outdated bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.keys[id], k.failed || len(k.keys) == 0
 }
 
-// refresh fetches the set again, unless that was done just before. It returns false if the fetch has not ended yet. All callers wait for
-// one fetch, which continues when they leave.
+// refresh fetches the set again, unless that was done just before. It returns false if the fetch has not ended yet. All
+// callers wait for one fetch, which continues when they leave.
 func (k *keySet) refresh(ctx context.Context) bool {
 	wait := time.NewTimer(k.pace.wait)
 	defer wait.Stop()
@@ -117,8 +119,8 @@ func (k *keySet) refresh(ctx context.Context) bool {
 	return false
 }
 
-// fetch begins to fetch the set, unless a fetch is running, and returns a channel that is closed when it has ended. For an unknown key it
-// begins none within the limit.
+// fetch begins to fetch the set, unless a fetch is running, and returns a channel that is closed when it has ended. For
+// an unknown key it begins none within the limit.
 func (k *keySet) fetch(ctx context.Context, unknown bool) <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,15 +148,16 @@ func (k *keySet) fetch(ctx context.Context, unknown bool) <-chan struct{} {
 		}
 		k.keys = keys
 		if unusable != "" && unusable != k.unusable { // logged once
-			k.log.WarnContext(ctx, "JWKS has a key that is ignored", slog.String("host", k.host), slog.String("reason", unusable))
+			k.log.WarnContext(ctx, "JWKS has a key that is ignored", slog.String("host", k.host),
+				slog.String("reason", unusable))
 		}
 		k.unusable = unusable
 	}()
 	return ended
 }
 
-// get requests the set. As RFC 7517 says, a key that is invalid or of an unknown kind is ignored, so that JWTs of other keys are still
-// accepted. For the first invalid one, the reason is returned.
+// get requests the set. As RFC 7517 says, a key that is invalid or of an unknown kind is ignored, so that JWTs of other
+// keys are still accepted. For the first invalid one, the reason is returned.
 func (k *keySet) get(ctx context.Context) (keys map[string][]jwkset.JWK, unusable string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.address, nil)
 	if err != nil {
@@ -178,7 +181,8 @@ func (k *keySet) get(ctx context.Context) (keys map[string][]jwkset.JWK, unusabl
 	var set struct {
 		Keys []jsontext.Value `json:"keys"`
 	}
-	if json.Unmarshal(body, &set, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil || set.Keys == nil {
+	if json.Unmarshal(body, &set, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) != nil ||
+		set.Keys == nil {
 		return nil, "", errors.New("the answer is not a JSON Web Key Set")
 	}
 	keys = map[string][]jwkset.JWK{}

@@ -21,7 +21,8 @@ func TestLeadChanges_UpdateIsRecorded(t *testing.T) {
 	path := leads + "/" + created.at("data", "leadId").(string)
 
 	changed := s.as(http.MethodPatch, path,
-		`{"name":" Asha ","leadTemperature":"HOT","opportunityValue":12.5,"customFields":{"city":null,"size":"","team":7,"none":null}}`)
+		`{"name":" Asha ","leadTemperature":"HOT","opportunityValue":12.5,"customFields":{"city":null,"size":"",`+
+			`"team":7,"none":null}}`)
 	require.Equal(t, http.StatusOK, changed.status, changed.raw)
 	require.Equal(t, "Asha", changed.at("data", "name"))
 	require.Equal(t, "hot", changed.at("data", "leadTemperature"))
@@ -50,16 +51,21 @@ func TestLeadChanges_Rejections(t *testing.T) {
 	for body, fields := range map[string][]string{
 		``:             {"body"},
 		`{"nmae":"A"}`: {"body"},
-		`{"status":"nope","leadTemperature":"mild","opportunityValue":true}`: {"status", "leadTemperature", "opportunityValue"},
+		`{"status":"nope","leadTemperature":"mild","opportunityValue":true}`: {
+			"status", "leadTemperature", "opportunityValue",
+		},
 		`{"name":7}`:                        {"name"},
 		`{"name":"A","phone":"9876543211"}`: {"phone"},
 		`{"customFields":[1]}`:              {"customFields"},
 		`{"customFields":{"a":"` + fmt.Sprintf("%02001d", 0) + `"}}`: {"customFields.a"},
 	} {
-		require.ElementsMatch(t, fields, s.as(http.MethodPatch, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
+		require.ElementsMatch(t, fields,
+			s.as(http.MethodPatch, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	s.send(call{method: http.MethodPatch, path: path, credential: s.mint("other", ""), body: `{"name":"A"}`}).is(http.StatusNotFound)
+	s.send(call{
+		method: http.MethodPatch, path: path, credential: s.mint("other", ""), body: `{"name":"A"}`,
+	}).is(http.StatusNotFound)
 	s.as(http.MethodPatch, leads+"/01JQKXZ8V4W9H6M3T2R5N7P0AB", `{"name":"A"}`).is(http.StatusNotFound)
 	require.Equal(t, http.StatusForbidden, s.send(call{
 		method: http.MethodPatch, path: path, credential: s.mint(ownAccount, "leads:read"), body: `{"name":"A"}`,
@@ -81,7 +87,9 @@ func TestLeadChanges_ConcurrentWithCaptures(t *testing.T) {
 			assert.Equal(t, http.StatusOK, r.status, r.raw)
 		})
 		group.Go(func() {
-			r := processes[i%2].capture(fmt.Sprintf(`{"phone":"9876543210","c%d":1,"metadata":{"source":"website"}}`, i))
+			r := processes[i%2].capture(
+				fmt.Sprintf(`{"phone":"9876543210","c%d":1,"metadata":{"source":"website"}}`, i),
+			)
 			assert.Equal(t, http.StatusOK, r.status, r.raw)
 		})
 	}
@@ -101,23 +109,28 @@ func TestWrite_ChangesNothing(t *testing.T) {
 	settings := `{"features":["crm_api"],"stages":["new","won"]}`
 	admin := s.mint(ownAccount, "admin")
 	account := func() reply {
-		return s.send(call{method: http.MethodPut, path: accounts + s.account, credential: admin, body: settings}).is(http.StatusOK)
+		return s.send(call{
+			method: http.MethodPut, path: accounts + s.account, credential: admin, body: settings,
+		}).is(http.StatusOK)
 	}
 	account()
 	before := s.last()
 	requireUnchanged := func(r reply) {
 		t.Helper()
 		require.Equal(t, before, s.last(), r.asked.body)
-		require.GreaterOrEqual(t, mustNumber(t, r.header.Get("X-Log-Position")), float64(before), "a read at this position shows the earlier change")
+		require.GreaterOrEqual(t, mustNumber(t, r.header.Get("X-Log-Position")), float64(before),
+			"a read at this position shows the earlier change")
 	}
 	for _, body := range []string{
-		`{}`, `{"enabled":false}`, fmt.Sprintf(`{"url":%q,"description":%q}`, was.at("data", "url"), was.at("data", "description")),
+		`{}`, `{"enabled":false}`,
+		fmt.Sprintf(`{"url":%q,"description":%q}`, was.at("data", "url"), was.at("data", "description")),
 	} {
 		requireUnchanged(s.as(http.MethodPatch, endpoint, body).is(http.StatusOK))
 	}
 	requireUnchanged(account())
 	for _, body := range []string{
-		`{}`, `{"name":null,"status":" "}`, `{"name":"Asha","status":"NEW","leadTemperature":"warm","customFields":{"city":"Pune","none":null}}`,
+		`{}`, `{"name":null,"status":" "}`,
+		`{"name":"Asha","status":"NEW","leadTemperature":"warm","customFields":{"city":"Pune","none":null}}`,
 	} {
 		s.as(http.MethodPatch, lead, body).is(http.StatusOK)
 	}
@@ -132,13 +145,16 @@ func TestWrite_ChangesNothing(t *testing.T) {
 func TestRelease_NextArrivalIsNewLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	created := s.capture(`{"name":"Asha","phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
+	created := s.capture(
+		`{"name":"Asha","phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`,
+	)
 	path := leads + "/" + created.at("data", "leadId").(string)
 	moved := s.capture(`{"phone":"9876543211","email":"asha@example.com","metadata":{"source":"website"}}`)
 	require.Equal(t, "+919876543211", moved.at("data", "phone"), moved.raw)
 
 	released := s.as(http.MethodPost, path+"/contacts/release", `{"phone":"98765 43210"}`).is(http.StatusOK)
-	require.Equal(t, "+919876543211", released.at("data", "phone"), "the release of a former number keeps the current one")
+	require.Equal(t, "+919876543211", released.at("data", "phone"),
+		"the release of a former number keeps the current one")
 	s.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).is(http.StatusCreated)
 
 	released = s.as(http.MethodPost, path+"/contacts/release", `{"phone":"+919876543211"}`).is(http.StatusOK)
@@ -178,7 +194,8 @@ func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 		group.Go(func() {
 			p := processes[i%2]
 			if i%3 == 0 {
-				r := p.as(http.MethodPost, path, []string{`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`}[i/3%2])
+				r := p.as(http.MethodPost, path,
+					[]string{`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`}[i/3%2])
 				assert.Contains(t, []int{http.StatusOK, http.StatusBadRequest, http.StatusConflict}, r.status, r.raw)
 				mu.Lock()
 				defer mu.Unlock()
@@ -208,8 +225,10 @@ func TestRelease_ConcurrentWithCaptures(t *testing.T) {
 // twoLeads captures a person by phone and by email as two leads, and returns their ids.
 func (s *service) twoLeads() (byPhone, byEmail string) {
 	s.t.Helper()
-	one := s.capture(`{"phone":"9876543210","city":"Pune","visitorId":"v-1","metadata":{"source":"website","utm":"x"}}`).is(http.StatusCreated)
-	other := s.capture(`{"name":"Asha","email":"asha@example.com","opportunityValue":7,"city":"Goa","size":"XL","visitorId":"v-2","metadata":{"source":"google_ad"}}`).is(http.StatusCreated)
+	one := s.capture(`{"phone":"9876543210","city":"Pune","visitorId":"v-1","metadata":{"source":"website",` +
+		`"utm":"x"}}`).is(http.StatusCreated)
+	other := s.capture(`{"name":"Asha","email":"asha@example.com","opportunityValue":7,"city":"Goa","size":"XL",` +
+		`"visitorId":"v-2","metadata":{"source":"google_ad"}}`).is(http.StatusCreated)
 	s.capture(`{"email":"asha@example.com","metadata":{"source":"website"}}`).is(http.StatusOK)
 	return one.at("data", "leadId").(string), other.at("data", "leadId").(string)
 }
@@ -224,7 +243,8 @@ func TestJoin_TwoLeads(t *testing.T) {
 	s := start(t)
 	into, from := s.twoLeads()
 	for visitor, title := range map[string]string{"v-1": "by telephone", "v-2": "by email"} {
-		s.as(http.MethodPost, visitors+visitor+"/activity", fmt.Sprintf(`{"type":"page_view","title":%q}`, title)).is(http.StatusAccepted)
+		s.as(http.MethodPost, visitors+visitor+"/activity", fmt.Sprintf(`{"type":"page_view","title":%q}`, title)).
+			is(http.StatusAccepted)
 	}
 	clash := s.capture(`{"phone":"9876543210","email":"asha@example.com"}`)
 	require.Equal(t, "DUPLICATE_LEAD_EMAIL", clash.at("code"), clash.raw)
@@ -232,7 +252,8 @@ func TestJoin_TwoLeads(t *testing.T) {
 
 	joined := s.join(into, from).is(http.StatusOK)
 	for field, want := range map[string]any{
-		"leadId": into, "name": "Asha", "phone": "+919876543210", "email": "asha@example.com", "opportunityValue": 7.0, "source": "website",
+		"leadId": into, "name": "Asha", "phone": "+919876543210", "email": "asha@example.com", "opportunityValue": 7.0,
+		"source":       "website",
 		"customFields": map[string]any{"city": "Pune", "size": "XL"},
 	} {
 		require.Equal(t, want, joined.at("data", field), field)
@@ -270,7 +291,9 @@ func TestJoin_TwoLeads(t *testing.T) {
 	was = s.as(http.MethodGet, leads+"/"+from+"?asOf="+joined.at("data", "updatedAt").(string), "")
 	require.Equal(t, into, was.at("data", "joinedInto"), was.raw)
 
-	for _, body := range []string{`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`, `{"phone":"9876543210","email":"asha@example.com"}`} {
+	for _, body := range []string{
+		`{"phone":"9876543210"}`, `{"email":"asha@example.com"}`, `{"phone":"9876543210","email":"asha@example.com"}`,
+	} {
 		r := s.capture(strings.TrimSuffix(body, "}") + `,"metadata":{"source":"chatbot"}}`).is(http.StatusOK)
 		require.Equal(t, into, r.at("data", "leadId"))
 	}
@@ -297,7 +320,8 @@ func TestJoin_MergesHistories(t *testing.T) {
 	both := map[string]float64{"website": 2, "google_ad": 1}
 	require.Equal(t, both, arrivals(path(into)+"/sources"))
 	require.Equal(t, both, arrivals("/api/v1/crm/sources/history"), "the account's history counts each arrival once")
-	require.Equal(t, map[string]float64{"website": 1, "google_ad": 1}, arrivals(path(from)+"/sources"), "the sources of the source lead are kept")
+	require.Equal(t, map[string]float64{"website": 1, "google_ad": 1}, arrivals(path(from)+"/sources"),
+		"the sources of the source lead are kept")
 	first := s.as(http.MethodGet, after(path(from)+"/sources?limit=1", joined), "")
 	require.Equal(t, "google_ad", first.at("data").([]any)[0].(map[string]any)["source"])
 	second := s.as(http.MethodGet, path(from)+"/sources?limit=1&cursor="+first.at("nextCursor").(string), "")
@@ -335,7 +359,8 @@ func TestJoin_RequestsForSourceLead(t *testing.T) {
 	} {
 		require.Equal(t, http.StatusConflict, r.status, "%s: %s", name, r.raw)
 		require.Equal(t, "LEAD_JOINED", r.at("code"))
-		require.Equal(t, "Lead "+from+" was joined into lead "+third, r.at("message"), "the message has the final surviving lead")
+		require.Equal(t, "Lead "+from+" was joined into lead "+third, r.at("message"),
+			"the message has the final surviving lead")
 	}
 	again := s.join(into, from).is(http.StatusOK)
 	require.Equal(t, third, again.at("data", "leadId"), "a repeated join returns the final surviving lead")
@@ -347,7 +372,8 @@ func TestJoin_RequestsForSourceLead(t *testing.T) {
 	path = leads + "/" + third
 	s.as(http.MethodPost, path+"/contacts/release", `{"email":"asha@example.com"}`).is(http.StatusOK)
 	stranger := s.capture(`{"email":"asha@example.com"}`).is(http.StatusCreated)
-	require.Equal(t, http.StatusOK, s.join(into, from).status, "a repeated join succeeds after another lead got the address")
+	require.Equal(t, http.StatusOK, s.join(into, from).status,
+		"a repeated join succeeds after another lead got the address")
 	known := s.capture(`{"email":"asha@example.com","metadata":{"source":"website"}}`)
 	require.Equal(t, stranger.at("data", "leadId"), known.at("data", "leadId"), known.raw)
 }
@@ -358,19 +384,31 @@ func TestJoin_Rejections(t *testing.T) {
 	into, from := s.twoLeads()
 	path := leads + "/" + into + "/join"
 	for body, field := range map[string]string{
-		`{}`: "from", `{"from":null}`: "from", `{"from":7}`: "from", fmt.Sprintf(`{"from":%q}`, into): "from", `[]`: "body",
+		`{}`: "from", `{"from":null}`: "from", `{"from":7}`: "from", fmt.Sprintf(`{"from":%q}`, into): "from",
+		`[]`: "body",
 	} {
-		require.Equal(t, []string{field}, s.as(http.MethodPost, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
+		require.Equal(t, []string{field},
+			s.as(http.MethodPost, path, body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	captured := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`})
+	captured := s.send(call{
+		method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`,
+	})
 	foreign := captured.at("data", "leadId").(string)
-	for _, pair := range [][2]string{{into, foreign}, {foreign, into}, {into, "01JQKXZ8V4W9H6M3T2R5N7P0AB"}, {"01JQKXZ8V4W9H6M3T2R5N7P0AB", into}, {into, "x"}, {"x", into}} {
+	for _, pair := range [][2]string{
+		{into, foreign}, {foreign, into}, {into, "01JQKXZ8V4W9H6M3T2R5N7P0AB"}, {"01JQKXZ8V4W9H6M3T2R5N7P0AB", into},
+		{into, "x"}, {"x", into},
+	} {
 		require.Equal(t, http.StatusNotFound, s.join(pair[0], pair[1]).status, "%v", pair)
 	}
 	_, value := s.token()
-	for credential, status := range map[string]int{s.mint("other", ""): http.StatusNotFound, s.mint(ownAccount, "leads:read"): http.StatusForbidden, value: http.StatusUnauthorized} {
-		s.send(call{method: http.MethodPost, path: path, credential: credential, body: fmt.Sprintf(`{"from":%q}`, from)}).is(status)
+	for credential, status := range map[string]int{
+		s.mint("other", ""): http.StatusNotFound, s.mint(ownAccount, "leads:read"): http.StatusForbidden,
+		value: http.StatusUnauthorized,
+	} {
+		s.send(call{
+			method: http.MethodPost, path: path, credential: credential, body: fmt.Sprintf(`{"from":%q}`, from),
+		}).is(status)
 	}
 
 	fields := func(prefix string, n int) string {
@@ -386,7 +424,8 @@ func TestJoin_Rejections(t *testing.T) {
 	require.Equal(t, []string{"customFields"}, r.fieldsNamed())
 	for _, id := range []string{big, bigger, into, from} {
 		for _, e := range s.as(http.MethodGet, leads+"/"+id+"/events", "").at("data").([]any) {
-			require.NotContains(t, []any{"lead.joinedinto", "lead.joined", "lead.joining"}, e.(map[string]any)["type"], "nothing changed")
+			require.NotContains(t, []any{"lead.joinedinto", "lead.joined", "lead.joining"},
+				e.(map[string]any)["type"], "nothing changed")
 		}
 	}
 }
@@ -399,7 +438,8 @@ func TestJoin_ConcurrentJoinsAndCaptures(t *testing.T) {
 	phone := func(i int) string { return fmt.Sprintf("987654321%d", i) }
 	var ids []string
 	for i := range 3 {
-		ids = append(ids, s.capture(fmt.Sprintf(`{"phone":%q,"metadata":{"source":"website"}}`, phone(i))).at("data", "leadId").(string))
+		ids = append(ids,
+			s.capture(fmt.Sprintf(`{"phone":%q,"metadata":{"source":"website"}}`, phone(i))).at("data", "leadId").(string))
 	}
 	var group sync.WaitGroup
 	for i := range 18 {
@@ -429,7 +469,10 @@ func TestJoin_IdempotentRepeat(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	send := func() reply {
-		return s.send(call{method: http.MethodPost, path: leads, credential: s.jwt, body: `{"email":"asha@example.com"}`, header: map[string]string{"Idempotency-Key": "k"}})
+		return s.send(call{
+			method: http.MethodPost, path: leads, credential: s.jwt, body: `{"email":"asha@example.com"}`,
+			header: map[string]string{"Idempotency-Key": "k"},
+		})
 	}
 	first := send()
 	other := s.capture(`{"phone":"9876543210"}`).at("data", "leadId").(string)

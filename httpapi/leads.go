@@ -39,7 +39,8 @@ func (x *exchange) captureLead() (answer, error) {
 	}
 	x.shows(outcome.Lead.ID)
 	return answer{
-		status: captureStatus(&outcome), position: outcome.Position, event: outcome.EventID, body: newCapturedEnvelope(&outcome, dryRun),
+		status: captureStatus(&outcome), position: outcome.Position, event: outcome.EventID,
+		body: newCapturedEnvelope(&outcome, dryRun),
 	}, nil
 }
 
@@ -92,7 +93,8 @@ func (x *exchange) listLeads() (answer, error) {
 	}, query.LeadView)
 }
 
-// sharedFilter returns how many contacts of a kind make a lead look like several persons, if the list is of such leads; otherwise 0.
+// sharedFilter returns how many contacts of a kind make a lead look like several persons, if the list is of such leads;
+// otherwise 0.
 func (x *exchange) sharedFilter(p *params) (int, error) {
 	shared, err := p.flag("shared")
 	if err != nil || !shared {
@@ -102,8 +104,9 @@ func (x *exchange) sharedFilter(p *params) (int, error) {
 	return settings.State.SeveralPersons(), err
 }
 
-// stageFilter returns a stage in the account's spelling, which its leads have. PostgreSQL alone cannot compare stages without
-// regard to case: some letters have two lower-case forms, such as Σ, and some are equal to another, such as ſ and s.
+// stageFilter returns a stage in the account's spelling, which its leads have. PostgreSQL alone cannot compare stages
+// without regard to case: some letters have two lower-case forms, such as Σ, and some are equal to another, such as ſ
+// and s.
 func (x *exchange) stageFilter(p *params) (string, error) {
 	raw := p.text("status")
 	if raw == "" {

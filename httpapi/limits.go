@@ -18,11 +18,12 @@ import (
 // failureLimit bounds how many failed credentials one address may send.
 var failureLimit = quota.Limit{Rate: 10, Burst: 100}
 
-// An account has a token bucket for each policy of quota.Kind, with the account's limits, so that page views never use up the
-// captures. The bucket of reads has readShare times the limits.
+// An account has a token bucket for each policy of quota.Kind, with the account's limits, so that page views never use
+// up the captures. The bucket of reads has readShare times the limits.
 //
-// The bytes that the account appends have buckets of their own, which fill in seconds and, for its storage, in a day. The size of a request's
-// append is known only afterwards: a request is admitted while no bucket is empty, and then takes its bytes, into debt if necessary.
+// The bytes that the account appends have buckets of their own, which fill in seconds and, for its storage, in a day.
+// The size of a request's append is known only afterwards: a request is admitted while no bucket is empty, and then
+// takes its bytes, into debt if necessary.
 const (
 	readShare     = 5
 	bytesPolicy   = "bytes"
@@ -47,8 +48,8 @@ const credentialLimit = "credentials"
 // limits returns the labels of all limits, in metrics.
 func limits() []string {
 	return []string{
-		quota.Capture.Policy(), quota.Activity.Policy(), quota.Arrival.Policy(), quota.Write.Policy(), quota.Read.Policy(),
-		bytesPolicy, storagePolicy, streamLimit, senderLimit, credentialLimit, treeLimit,
+		quota.Capture.Policy(), quota.Activity.Policy(), quota.Arrival.Policy(), quota.Write.Policy(),
+		quota.Read.Policy(), bytesPolicy, storagePolicy, streamLimit, senderLimit, credentialLimit, treeLimit,
 	}
 }
 
@@ -64,7 +65,8 @@ func setQuotaHeaders(header http.Header, policy string, use quota.Use) {
 		policy = `"` + policy + `"`
 		window := max(1, wholeSeconds(limit.Window()))
 		header.Set(policyHeader, policy+`;q=`+strconv.Itoa(limit.Burst)+`;w=`+strconv.FormatInt(window, 10))
-		header.Set(limitHeader, policy+`;r=`+strconv.Itoa(use.Remaining)+`;t=`+strconv.FormatInt(wholeSeconds(use.Full), 10))
+		header.Set(limitHeader,
+			policy+`;r=`+strconv.Itoa(use.Remaining)+`;t=`+strconv.FormatInt(wholeSeconds(use.Full), 10))
 	}
 }
 
@@ -89,7 +91,8 @@ func (x *exchange) throttle(kind quota.Kind) error {
 		}
 	}
 	err := x.take()
-	if x.w != nil && x.intake == nil { // the console's pages have no quota headers, and senders to an intake do not see an account's
+	// the console's pages have no quota headers, and senders to an intake do not see an account's
+	if x.w != nil && x.intake == nil {
 		setQuotaHeaders(x.w.Header(), x.policy, x.used)
 	}
 	return err
@@ -97,8 +100,8 @@ func (x *exchange) throttle(kind quota.Kind) error {
 
 // take takes a token from the account's quota of the request's kind. The error is a limitError.
 //
-// The account's limits are read from the cache. Before a refusal, the account is read from the log, at most once a second, because a
-// caller that sends too many requests must not cause more work.
+// The account's limits are read from the cache. Before a refusal, the account is read from the log, at most once a
+// second, because a caller that sends too many requests must not cause more work.
 func (x *exchange) take() error {
 	policy, err := x.takeCached()
 	if err == nil {
@@ -107,8 +110,9 @@ func (x *exchange) take() error {
 	if x.confirmations.Take(x.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
 		before := x.admission.Account.State
 		confirmed, failed := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
-		if failed == nil && !(same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst) &&
-			before.StoragePerDay == confirmed.State.StoragePerDay) {
+		if failed == nil &&
+			!(same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst) &&
+				before.StoragePerDay == confirmed.State.StoragePerDay) {
 			x.admission.Account = confirmed
 			policy, err = x.takeCached()
 		}
@@ -130,7 +134,8 @@ func (l accountLimit) reads() accountLimit {
 
 func (l accountLimit) bytes() quota.Limit {
 	return quota.Limit{
-		Rate:  min(bytesRate*max(1, l.Rate/defaultRate), maxTokens), // faster, an empty bucket would be full again, and leased from, at once
+		// faster, an empty bucket would be full again, and leased from, at once
+		Rate:  min(bytesRate*max(1, l.Rate/defaultRate), maxTokens),
 		Burst: int(min(bytesBurst*max(1, float64(l.Burst)/defaultBurst), maxTokens)),
 	}
 }
@@ -165,7 +170,9 @@ func (x *exchange) meters() []meter {
 	if perDay := x.admission.Account.State.StoragePerDay; perDay > 0 && x.kind.Stores() {
 		all = append(all, meter{storagePolicy, x.caller.Account, storageLimit(perDay)})
 		if x.atForm() {
-			all = append(all, meter{storagePolicy, x.caller.Account + "/forms", storageLimit(max(1, perDay/formsShare))})
+			all = append(all, meter{
+				storagePolicy, x.caller.Account + "/forms", storageLimit(max(1, perDay/formsShare)),
+			})
 		}
 	}
 	return all
@@ -177,8 +184,8 @@ func (x *exchange) limit() accountLimit {
 	return accountLimit{quota.LimitOf(settings.RateLimit, settings.RateBurst, x.RateLimit, x.RateBurst)}
 }
 
-// takeCached is take by the cached limits. It returns the policy that refused. A request refused for its bytes takes nothing from
-// the other bucket.
+// takeCached is take by the cached limits. It returns the policy that refused. A request refused for its bytes takes
+// nothing from the other bucket.
 func (x *exchange) takeCached() (policy string, err error) {
 	x.policy, x.used = "", quota.Use{}
 	if !x.kind.Reads() {
@@ -229,7 +236,8 @@ func (x *exchange) watchStorage() {
 	if settings.StoragePerDay == 0 || !x.kind.Stores() || settings.ReportStorageLow(x.Now()) == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTimeout) // a slow body may have used up the request's
+	// a slow body may have used up the request's
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTimeout)
 	defer cancel()
 	storage := meter{storagePolicy, x.caller.Account, storageLimit(settings.StoragePerDay)}
 	if left := x.quotas.Left(ctx, storage.key(), storage.limit); left.Remaining > left.Limit.Burst/lowStorage {
@@ -243,8 +251,8 @@ func (x *exchange) watchStorage() {
 	}
 }
 
-// enterStream counts the request among the account's concurrent reads of streams, until leave is called. The error is a limitError
-// or errOverloaded.
+// enterStream counts the request among the account's concurrent reads of streams, until leave is called. The error is a
+// limitError or errOverloaded.
 func (x *exchange) enterStream() (leave func(), err error) {
 	leave, err = x.load.streams.of(x.caller.Account).enter()
 	if err != nil {
@@ -253,19 +261,20 @@ func (x *exchange) enterStream() (leave func(), err error) {
 	return leave, err
 }
 
-// takeGuess counts a JWT that the issuer did not sign, or a wrong sign-in code, against the quota of the client's address. API tokens do
-// not depend on this quota. The error is a limitError.
+// takeGuess counts a JWT that the issuer did not sign, or a wrong sign-in code, against the quota of the client's
+// address. API tokens do not depend on this quota. The error is a limitError.
 func (x *exchange) takeGuess() error { return x.allow(x.takeFromAddress("guess")) }
 
-// guessesLeft returns the error of takeGuess without counting anything. It bounds requests to the sign-in provider, which only answers
-// whether a code is valid.
+// guessesLeft returns the error of takeGuess without counting anything. It bounds requests to the sign-in provider,
+// which only answers whether a code is valid.
 func (x *exchange) guessesLeft() error {
 	return x.allow(x.failures.Left("guess "+x.address(), failureLimit))
 }
 
-// takeLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up by tokens that
-// do not exist, against the token's own quota, if a token with this id exists. So an existing token is accepted regardless of other
-// requests from its address, and the number of reads is bounded. The errors are a limitError and those of reading the list of tokens.
+// takeLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up
+// by tokens that do not exist, against the token's own quota, if a token with this id exists. So an existing token is
+// accepted regardless of other requests from its address, and the number of reads is bounded. The errors are a
+// limitError and those of reading the list of tokens.
 func (x *exchange) takeLookup(id string) error {
 	used := x.takeFromAddress("lookup")
 	if !used.Allowed {
@@ -280,7 +289,8 @@ func (x *exchange) takeLookup(id string) error {
 	return x.allow(used)
 }
 
-// proofLimit bounds how many wrong proofs and origins one address may send to intakes. Each may cost a read of the intake's stream.
+// proofLimit bounds how many wrong proofs and origins one address may send to intakes. Each may cost a read of the
+// intake's stream.
 var proofLimit = quota.Limit{Rate: 50, Burst: 1000}
 
 // takeProof counts a wrong proof or origin against the quota of the client's address. The error is a limitError.
@@ -302,8 +312,9 @@ func (x *exchange) allow(used quota.Use) error {
 	return nil
 }
 
-// networkLimits are the limits of the networks around an IPv6 address, as multiples of an address's limit. They keep one network
-// from filling the cache of quotas: a further address is only remembered while its networks are below their limits.
+// networkLimits are the limits of the networks around an IPv6 address, as multiples of an address's limit. They keep
+// one network from filling the cache of quotas: a further address is only remembered while its networks are below their
+// limits.
 var networkLimits = []struct{ bits, times int }{{32, 256}, {48, 16}}
 
 // takeFromAddress takes a token from the quotas of the client's address and of the networks that contain it.
@@ -366,7 +377,8 @@ func newLoad(o Options) *load {
 	bodies, batches := cmp.Or(o.BodyBytes, defaultBodyBytes), cmp.Or(o.BatchBytes, defaultBatchBytes)
 	exports, streams := cmp.Or(int64(o.Exports), defaultExports), cmp.Or(int64(o.Streams), defaultStreams)
 	return &load{
-		requests: newBudget(requests, requests-requests/4), // more than may wait, so that an account whose reads wait can still capture
+		// more than may wait, so that an account whose reads wait can still capture
+		requests: newBudget(requests, requests-requests/4),
 		bodies:   newBudget(bodies, max(bodies/2, 2*maxBody)),
 		arrivals: newIntakeLoad(requests/2, max(bodies/4, 4*maxArrival)),
 		batches:  newBudget(batches, max(batches/2, 2*batchBytes)),
@@ -378,8 +390,8 @@ func newLoad(o Options) *load {
 	}
 }
 
-// budget bounds how much of a resource all requests together use, and how much of it one holder uses, which is mostly an account: an
-// account with slow clients must not keep the others out.
+// budget bounds how much of a resource all requests together use, and how much of it one holder uses, which is mostly
+// an account: an account with slow clients must not keep the others out.
 type budget struct {
 	max, perHolder int64
 	mu             sync.Mutex
@@ -460,7 +472,8 @@ func (s share) credit(n int64) {
 	}
 }
 
-// enter takes one until leave is called. The error is a limitError if the holder's share is used up, and errOverloaded if the budget is.
+// enter takes one until leave is called. The error is a limitError if the holder's share is used up, and errOverloaded
+// if the budget is.
 func (s share) enter() (leave func(), err error) {
 	if !s.charge(1) {
 		return nil, limitError{retryBehind}
@@ -472,7 +485,8 @@ func (s share) enter() (leave func(), err error) {
 	return func() { s.release(1) }, nil
 }
 
-// beginRequest counts the request as in flight until end is called. The error is errOverloaded or, at an intake, a limitError.
+// beginRequest counts the request as in flight until end is called. The error is errOverloaded or, at an intake, a
+// limitError.
 func (x *exchange) beginRequest(kind quota.Kind) (end func(), err error) {
 	if kind.AtIntake() {
 		return x.beginArrival()
@@ -492,7 +506,8 @@ func (x *exchange) beginRequest(kind quota.Kind) (end func(), err error) {
 	}, nil
 }
 
-// chargeRequest counts the request against the share of its account or intake. The error is errOverloaded or, at an intake, a limitError.
+// chargeRequest counts the request against the share of its account or intake. The error is errOverloaded or, at an
+// intake, a limitError.
 func (x *exchange) chargeRequest(kind quota.Kind) error {
 	if kind.AtIntake() {
 		return x.chargeArrival()
@@ -503,8 +518,8 @@ func (x *exchange) chargeRequest(kind quota.Kind) error {
 	return nil
 }
 
-// countedBody is the request's body. Its bytes count against the budget from when they are received, whatever Content-Length
-// announces, until the request ends.
+// countedBody is the request's body. Its bytes count against the budget from when they are received, whatever
+// Content-Length announces, until the request ends.
 type countedBody struct {
 	x    *exchange
 	body io.Reader

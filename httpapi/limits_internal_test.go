@@ -21,7 +21,9 @@ import (
 func TestQuota_Headers(t *testing.T) {
 	t.Parallel()
 	header := http.Header{}
-	setQuotaHeaders(header, quota.Capture.Policy(), quota.NewLocal(1, (&clock{noon}).now).Take("a", quota.Limit{Rate: 10, Burst: 100}))
+	setQuotaHeaders(header, quota.Capture.Policy(), quota.NewLocal(1, (&clock{noon}).now).Take("a", quota.Limit{
+		Rate: 10, Burst: 100,
+	}))
 	require.Equal(t, `"capture";q=100;w=10`, header.Get("RateLimit-Policy"))
 	require.Equal(t, `"capture";r=99;t=1`, header.Get("RateLimit"))
 }
@@ -62,10 +64,14 @@ func TestCredentials_NetworkIsLimited(t *testing.T) {
 	require.False(t, take(network))
 }
 
-// Beyond the limit of wrong proofs, an address causes no read of the log, and no read of a body unless the headers prove the post.
+// Beyond the limit of wrong proofs, an address causes no read of the log, and no read of a body unless the headers
+// prove the post.
 func TestProofs_LimitPrecedesWork(t *testing.T) {
 	t.Parallel()
-	a := &api{Options: Options{Now: time.Now}, failures: quota.NewLocal(addressesKept, (&clock{noon}).now), metrics: newMetrics(nil)}
+	a := &api{
+		Options: Options{Now: time.Now}, failures: quota.NewLocal(addressesKept, (&clock{noon}).now),
+		metrics: newMetrics(nil),
+	}
 	post := func(settings event.IntakeSettings, authorization string) *exchange {
 		cached := &command.Cached[intake.State]{State: intake.State{Settings: settings}}
 		return &exchange{
@@ -76,7 +82,8 @@ func TestProofs_LimitPrecedesWork(t *testing.T) {
 	a.failures.Spend("proof "+post(event.IntakeSettings{}, "").address(), proofLimit, proofLimit.Burst)
 	var limited limitError
 	for _, wrong := range []error{intake.ErrProof, errOrigin} {
-		require.ErrorAs(t, post(event.IntakeSettings{}, "").byIntake(func() (bool, error) { return false, wrong }), &limited)
+		require.ErrorAs(t, post(event.IntakeSettings{}, "").byIntake(func() (bool, error) { return false, wrong }),
+			&limited)
 	}
 	_, err := post(event.IntakeSettings{Kind: intake.GoogleLeadForm}, "").checkHeaders()
 	require.ErrorAs(t, err, &limited)

@@ -59,17 +59,22 @@ func TestLoad_ShedsRequests(t *testing.T) {
 	address, err := url.Parse(s.server.URL + "/console/")
 	require.NoError(t, err)
 	conn := s.dial()
-	sendText(conn, "GET /console/leads HTTP/1.1\r\nHost: x\r\nCookie: "+b.client.Jar.Cookies(address)[0].String()+"\r\n\r\n")
-	require.Equal(t, []int{http.StatusServiceUnavailable}, answersOf(t, conn), "the connection is closed after the answer")
+	sendText(conn,
+		"GET /console/leads HTTP/1.1\r\nHost: x\r\nCookie: "+b.client.Jar.Cookies(address)[0].String()+"\r\n\r\n")
+	require.Equal(t, []int{http.StatusServiceUnavailable}, answersOf(t, conn),
+		"the connection is closed after the answer")
 	require.Equal(t, http.StatusOK, b.get("/console/sign-in").status)
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status, "the health check is not limited")
+	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/healthz"}).status,
+		"the health check is not limited")
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: "/readyz"}).status)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw, `status="503"} 2`)
 
 	waiting[0].end()
 	_, err = io.ReadAll(answered[0])
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return s.capture(`{"phone":"9876543210"}`).status == http.StatusCreated }, time.Minute, 5*time.Millisecond,
+	require.Eventually(t, func() bool {
+		return s.capture(`{"phone":"9876543210"}`).status == http.StatusCreated
+	}, time.Minute, 5*time.Millisecond,
 		"a finished request frees its slot")
 	for i := 1; i < most; i++ {
 		waiting[i].end()
@@ -109,15 +114,17 @@ func TestLoad_BodyBudget(t *testing.T) {
 	conns := make([]net.Conn, 2)
 	for i := range conns {
 		conns[i] = s.dial()
-		sendText(conns[i], fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
-			leads, s.jwt, 2*half, strings.Repeat("x", half)))
+		sendText(conns[i],
+			fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+				leads, s.jwt, 2*half, strings.Repeat("x", half)))
 	}
 	require.Eventually(t, func() bool { return bufferedBytes() == len(conns)*half }, time.Minute, 5*time.Millisecond)
 	large := `{"note":"` + strings.Repeat("x", 500<<10) + `"}`
 	r := s.capture(large)
 	require.Equal(t, http.StatusServiceUnavailable, r.status, "a third large body exceeds the budget: %s", r.raw)
 	require.Equal(t, "1", r.header.Get("Retry-After"))
-	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status, "a small body is within the budget")
+	require.Equal(t, http.StatusCreated, s.capture(`{"phone":"9876543210"}`).status,
+		"a small body is within the budget")
 	for _, conn := range conns {
 		conn.Close()
 	}
@@ -167,8 +174,8 @@ func TestLoad_BatchBudget(t *testing.T) {
 	}, time.Minute, 5*time.Millisecond)
 }
 
-// TestLoad_IdleConnections opens as many connections as the limit of open files allows, up to 10,000. Half of them send nothing, and
-// the others half a header.
+// TestLoad_IdleConnections opens as many connections as the limit of open files allows, up to 10,000. Half of them send
+// nothing, and the others half a header.
 func TestLoad_IdleConnections(t *testing.T) {
 	s := start(t)
 	n := min(10_000, (openFiles(t)-500)/2) // both ends are in this process
@@ -206,7 +213,9 @@ func TestCredentials_FloodBoundsLookups(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	now := time.Now() // the quota is not refilled
-	s := startOn(t, migrated(t), server.URL(), view.All(), func(o *httpapi.Options) { o.Now = func() time.Time { return now } })
+	s := startOn(t, migrated(t), server.URL(), view.All(), func(o *httpapi.Options) {
+		o.Now = func() time.Time { return now }
+	})
 	reads := func() (n int) {
 		for _, each := range server.StreamReads(event.TokenPrefix) {
 			n += each
@@ -249,11 +258,14 @@ func TestFairness_SlowAccount(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.status, r.raw)
 
 	for range 8 {
-		sendText(s.dial(), fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
-			leads, s.jwt, 2<<20, strings.Repeat("x", 1<<20)))
+		sendText(s.dial(),
+			fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+				leads, s.jwt, 2<<20, strings.Repeat("x", 1<<20)))
 	}
 	large := `{"note":"` + strings.Repeat("x", 1<<20) + `"}`
-	require.Eventually(t, func() bool { return s.capture(large).status == http.StatusServiceUnavailable }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.capture(large).status == http.StatusServiceUnavailable
+	}, time.Minute, 5*time.Millisecond)
 	r = s.send(call{method: http.MethodPost, path: leads, credential: otherJWT, body: large})
 	require.Equal(t, http.StatusBadRequest, r.status, "the body is read, and has no phone: %s", r.raw)
 }
@@ -289,7 +301,9 @@ func TestFairness_ManyRequests(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	require.Eventually(t, func() bool { return s.as(http.MethodGet, leads, "").status == http.StatusOK }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.as(http.MethodGet, leads, "").status == http.StatusOK
+	}, time.Minute, time.Millisecond)
 	for range most {
 		require.Equal(t, http.StatusOK, ownBrowser.get("/console/leads").status, "a finished page frees its slot")
 	}
@@ -321,7 +335,8 @@ func TestFairness_WaitingRequests(t *testing.T) {
 		return r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") == "1"
 	}, time.Minute, time.Millisecond)
 	otherJWT := s.mint("other", "")
-	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: otherJWT}).status)
+	require.Equal(t, http.StatusOK,
+		s.send(call{method: http.MethodGet, path: leads + "?minPosition=1", credential: otherJWT}).status)
 	require.Equal(t, http.StatusOK, s.as(http.MethodGet, leads, "").status, "a request without a wait is answered")
 }
 
@@ -335,8 +350,11 @@ func TestFairness_RequestsForMissingIDs(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
 	pgtest.Exec(t, tx, `LOCK TABLE views.lead IN EXCLUSIVE MODE`)
-	s.provision("third", account.Settings{Features: []string{account.FeatureAPI}}) // the view does not apply this account's lead
-	r := s.send(call{method: http.MethodPost, path: leads, credential: s.mint("third", ""), body: `{"phone":"9876543210"}`})
+	// the view does not apply this account's lead
+	s.provision("third", account.Settings{Features: []string{account.FeatureAPI}})
+	r := s.send(call{
+		method: http.MethodPost, path: leads, credential: s.mint("third", ""), body: `{"phone":"9876543210"}`,
+	})
 	require.Equal(t, http.StatusCreated, r.status, r.raw)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -345,7 +363,8 @@ func TestFairness_RequestsForMissingIDs(t *testing.T) {
 	for range most/2 + 1 {
 		requests.Go(func() {
 			for ctx.Err() == nil {
-				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+leads+"/"+ulid.Make().String(), nil)
+				request, _ := http.NewRequestWithContext(ctx, http.MethodGet,
+					s.server.URL+leads+"/"+ulid.Make().String(), nil)
 				request.Header.Set("Authorization", "Bearer "+s.jwt)
 				if response, err := s.server.Client().Do(request); err == nil {
 					response.Body.Close()
@@ -353,7 +372,9 @@ func TestFairness_RequestsForMissingIDs(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return s.metric("leadlog_http_waiting") == strconv.Itoa(most/2) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.metric("leadlog_http_waiting") == strconv.Itoa(most/2)
+	}, time.Minute, time.Millisecond)
 	otherJWT := s.mint("other", "")
 	require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: leads, credential: otherJWT}).status)
 }

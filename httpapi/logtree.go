@@ -16,7 +16,8 @@ const (
 	tilePath       = "/api/v1/crm/audit/tile/{level}/*"
 )
 
-// treeReads limits the reads of the tree by one address. At this rate, a monitor fetches all tiles of ten million events in seven minutes.
+// treeReads limits the reads of the tree by one address. At this rate, a monitor fetches all tiles of ten million
+// events in seven minutes.
 var treeReads = quota.Limit{Rate: 100, Burst: 2000}
 
 // treeLimit is the label of this limit in metrics.
@@ -58,7 +59,8 @@ func (x *exchange) showTile() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return x.public("application/octet-stream", "public, max-age=31536000, immutable", hashes), nil // a year, in seconds
+	// a year, in seconds
+	return x.public("application/octet-stream", "public, max-age=31536000, immutable", hashes), nil
 }
 
 // public answers pages of any origin too.

@@ -25,14 +25,16 @@ import (
 // logOrigin is the origin in the checkpoints of a service's log.
 const logOrigin = "leads.example.com/log"
 
-// keepTree publishes the tree of the log until the test ends, and returns the key of its checkpoints. The database is the test's own.
+// keepTree publishes the tree of the log until the test ends, and returns the key of its checkpoints. The database is
+// the test's own.
 func (s *service) keepTree() note.Verifier {
 	s.t.Helper()
 	require.Equal(s.t, s.t, s.owner)
 	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(s.t, err)
 	publisher := transparency.New(transparency.Options{
-		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler), WriteInterval: 10 * time.Millisecond,
+		Pool: s.pool, Log: s.store.below, Signer: signer, Logger: slog.New(slog.DiscardHandler),
+		WriteInterval: 10 * time.Millisecond,
 	})
 	inBackground(s.t, publisher.Run)
 	return signer
@@ -47,7 +49,8 @@ func (s *service) published(key note.Verifier, events int64) (c torchwood.Checkp
 			return false
 		}
 		var err error
-		c, _, err = torchwood.VerifyCheckpoint([]byte(r.raw), torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(logOrigin), torchwood.SingleVerifierPolicy(key)))
+		c, _, err = torchwood.VerifyCheckpoint([]byte(r.raw),
+			torchwood.ThresholdPolicy(2, torchwood.OriginPolicy(logOrigin), torchwood.SingleVerifierPolicy(key)))
 		require.NoError(s.t, err)
 		require.Empty(s.t, c.Extension)
 		return c.N >= events
@@ -95,7 +98,8 @@ func TestLogTree_LimitedByAddress(t *testing.T) {
 func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
-	require.Equal(t, http.StatusServiceUnavailable, s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/checkpoint"}).status)
+	require.Equal(t, http.StatusServiceUnavailable,
+		s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/checkpoint"}).status)
 	var batch strings.Builder
 	for n := range 100 { // at least three events for each line, more than a tile
 		fmt.Fprintf(&batch, `{"name":"A","phone":"98765%05d","email":"a%d@example.com"}`+"\n", n, n)
@@ -120,7 +124,9 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, tlog.CheckRecord(proof, c.N, c.Hash, int64(i), tlog.RecordHash(record)))
 		if i%50 == 0 {
-			at, leafRecord, err := logtree.Reader{Pool: s.pool, Log: s.store.below, Origin: logOrigin}.LeafIndex(t.Context(), e.Position)
+			at, leafRecord, err := logtree.Reader{
+				Pool: s.pool, Log: s.store.below, Origin: logOrigin,
+			}.LeafIndex(t.Context(), e.Position)
 			require.NoError(t, err)
 			require.EqualValues(t, i, at)
 			require.Equal(t, record, leafRecord)
@@ -136,9 +142,12 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 	r := s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/tile/0/000"})
 	require.Contains(t, r.header.Get("Cache-Control"), "immutable")
 	for _, path := range []string{
-		"0/001", "0/001.p/255", "0/002", "1/000", "1/000.p/2", "2/000.p/1", "7/000", "8/000", "99999999999999999999/000", "-1/000",
-		"0/0", "0/000.p/0", "0/000.p/256", "0/000.p/007", "0/x000/000", "entries/000", "data/000", "0/x999/x999/x999/999", "0/x009/x000/x000/x000/x000/x000/000", "7/x036/x028/x797/x018/x963/968", "0/", "0/000/",
+		"0/001", "0/001.p/255", "0/002", "1/000", "1/000.p/2", "2/000.p/1", "7/000", "8/000",
+		"99999999999999999999/000", "-1/000", "0/0", "0/000.p/0", "0/000.p/256", "0/000.p/007", "0/x000/000",
+		"entries/000", "data/000", "0/x999/x999/x999/999", "0/x009/x000/x000/x000/x000/x000/000",
+		"7/x036/x028/x797/x018/x963/968", "0/", "0/000/",
 	} {
-		require.Equal(t, http.StatusNotFound, s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/tile/" + path}).status, path)
+		require.Equal(t, http.StatusNotFound,
+			s.request(call{method: http.MethodGet, path: "/api/v1/crm/audit/tile/" + path}).status, path)
 	}
 }

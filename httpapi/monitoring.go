@@ -34,24 +34,28 @@ func registerLoad(registry *prometheus.Registry, l *load) {
 		help string
 		of   *budget
 	}{
-		"leadlog_http_requests_in_flight":   {"Requests in flight that are limited, except those at intakes.", &l.requests},
+		"leadlog_http_requests_in_flight": {
+			"Requests in flight that are limited, except those at intakes.", &l.requests,
+		},
 		"leadlog_http_body_bytes":           {"Bytes of the bodies of these requests.", &l.bodies},
 		"leadlog_intake_requests_in_flight": {"Requests in flight at intakes.", &l.arrivals.requests.byAddress},
-		"leadlog_intake_body_bytes":         {"Bytes of the bodies of requests in flight at intakes.", &l.arrivals.bodies.byAddress},
-		"leadlog_http_batch_bytes":          {"Bytes reserved for the bodies of batches in flight.", &l.batches},
-		"leadlog_http_waiting":              {"Requests that wait for a view to reach a position.", &l.waiting},
-		"leadlog_console_live_pages":        {"Live pages of the console.", &l.pages},
-		"leadlog_http_exports":              {"Exports in flight.", &l.exports},
-		"leadlog_http_streams":              {"Requests that read the events of a stream.", &l.streams},
-		"leadlog_http_polls":                {"Requests that wait for events of the change feed.", &l.polls},
+		"leadlog_intake_body_bytes": {
+			"Bytes of the bodies of requests in flight at intakes.", &l.arrivals.bodies.byAddress,
+		},
+		"leadlog_http_batch_bytes":   {"Bytes reserved for the bodies of batches in flight.", &l.batches},
+		"leadlog_http_waiting":       {"Requests that wait for a view to reach a position.", &l.waiting},
+		"leadlog_console_live_pages": {"Live pages of the console.", &l.pages},
+		"leadlog_http_exports":       {"Exports in flight.", &l.exports},
+		"leadlog_http_streams":       {"Requests that read the events of a stream.", &l.streams},
+		"leadlog_http_polls":         {"Requests that wait for events of the change feed.", &l.polls},
 	} {
 		registered(registry, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: one.help},
 			func() float64 { return float64(one.of.inUse()) }))
 	}
 }
 
-// exposed answers with the metrics. They are collected once for all concurrent requests, because the route is public, and collecting
-// needs memory and queries the database.
+// exposed answers with the metrics. They are collected once for all concurrent requests, because the route is public,
+// and collecting needs memory and queries the database.
 func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 	exposition := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	var made singleflight.Group // by coding
@@ -99,7 +103,9 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"method", "route", "status"}),
 		limited: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "leadlog_rate_limited_total",
-			Help: "Refusals by limit: an account's captures (batch lines too), activities, posts to an intake, other writes, reads, appended bytes, bytes stored in a day and concurrent reads of streams, an address's posts to an intake, or its credentials.",
+			Help: "Refusals by limit: an account's captures (batch lines too), activities, posts to an intake, other " +
+				"writes, reads, appended bytes, bytes stored in a day and concurrent reads of streams, an address's " +
+				"posts to an intake, or its credentials.",
 		}, []string{"limit"}),
 	}
 	m.arrivals = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -147,13 +153,15 @@ func (m *metrics) observe(method, route string, status int, took time.Duration) 
 // methodLabel returns a known method, or one label for all others, so that callers cannot create labels.
 func methodLabel(method string) string {
 	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions:
 		return method
 	}
 	return "other"
 }
 
-// Component is a dependency of the service, as /readyz shows it. The route is public, so the detail must not contain addresses.
+// Component is a dependency of the service, as /readyz shows it. The route is public, so the detail must not contain
+// addresses.
 type Component struct {
 	Name   string `json:"name"`
 	Ready  bool   `json:"ready"`
@@ -173,8 +181,8 @@ type readyStatus struct {
 	Components []Component `json:"components"`
 }
 
-// showReadiness answers whether the dependencies of the service are available. One check answers all concurrent requests, because
-// the route is public.
+// showReadiness answers whether the dependencies of the service are available. One check answers all concurrent
+// requests, because the route is public.
 func (x *exchange) showReadiness() (answer, error) {
 	ready := readyStatus{Status: "ready"}
 	if x.Ready != nil {

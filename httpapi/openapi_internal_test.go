@@ -66,7 +66,8 @@ func TestOpenAPI_HasEveryFailure(t *testing.T) {
 		described[f] = true
 	}
 	for _, row := range failures {
-		require.True(t, described[failure{row.message, row.code}], "the document has no example with message %q and code %q", row.message, row.code)
+		require.True(t, described[failure{row.message, row.code}],
+			"the document has no example with message %q and code %q", row.message, row.code)
 	}
 }
 
@@ -77,7 +78,8 @@ func TestRoutes_DeclareQuota(t *testing.T) {
 	for _, route := range a.routes() {
 		name := route.method + " " + route.pattern
 		require.NotZero(t, route.kind, name)
-		if route.kind != quota.Free && route.kind != quota.Arrival { // preflights and challenges of an intake count as posts
+		// preflights and challenges of an intake count as posts
+		if route.kind != quota.Free && route.kind != quota.Arrival {
 			require.Equal(t, route.method == http.MethodGet, route.kind.Reads(), name)
 		}
 	}

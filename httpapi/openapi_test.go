@@ -121,8 +121,8 @@ func closeObjects(value any) {
 	}
 }
 
-// asDescribed fails the test if the path, the status, a header or a member of the body of an answer is not in the document. The
-// document must also allow each request with a 2xx answer.
+// asDescribed fails the test if the path, the status, a header or a member of the body of an answer is not in the
+// document. The document must also allow each request with a 2xx answer.
 func asDescribed(t *testing.T, base string, next http.Handler) http.Handler {
 	d := described()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -141,7 +141,8 @@ func asDescribed(t *testing.T, base string, next http.Handler) http.Handler {
 		request := r.Clone(r.Context())
 		request.Body = io.NopCloser(bytes.NewReader(bytes.TrimPrefix(sent.Bytes(), []byte("\xef\xbb\xbf"))))
 		if err := d.checkExchange(request, base, seen); err != nil {
-			t.Errorf("the answer %[3]d to %[1]s %[2]s does not match the document: %[4]v", r.Method, r.URL.Path, seen.status, err)
+			t.Errorf("the answer %[3]d to %[1]s %[2]s does not match the document: %[4]v", r.Method,
+				r.URL.Path, seen.status, err)
 		}
 	})
 }
@@ -162,7 +163,10 @@ func (d *description) checkExchange(r *http.Request, base string, seen *recorder
 	operation := d.open.Paths.Value(route).GetOperation(request.Method)
 	if seen.status/100 == 2 {
 		input.Request = &request
-		input.Route = &routers.Route{Spec: d.open, Path: route, Method: request.Method, PathItem: d.open.Paths.Value(route), Operation: operation}
+		input.Route = &routers.Route{
+			Spec: d.open, Path: route, Method: request.Method, PathItem: d.open.Paths.Value(route),
+			Operation: operation,
+		}
 		normalize(&request, operation)
 		if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil {
 			return fmt.Errorf("the request: %w", err)
@@ -172,18 +176,21 @@ func (d *description) checkExchange(r *http.Request, base string, seen *recorder
 	if response == nil {
 		return fmt.Errorf("the status is not described")
 	}
-	place := cmp.Or(response.Ref, "#/paths/"+escape(route)+"/"+strings.ToLower(request.Method)+"/responses/"+strconv.Itoa(seen.status))
+	place := cmp.Or(response.Ref,
+		"#/paths/"+escape(route)+"/"+strings.ToLower(request.Method)+"/responses/"+strconv.Itoa(seen.status))
 	return d.checkAnswer(r, response.Value, place, seen)
 }
 
 // checkAnswer requires that an answer matches the response at a location of the document.
 func (d *description) checkAnswer(r *http.Request, response *openapi3.Response, place string, seen *recorder) error {
 	for name, header := range response.Headers {
-		if err := d.checkHeader(header, cmp.Or(header.Ref, place+"/headers/"+escape(name)), seen.Header().Values(name)); err != nil {
+		if err := d.checkHeader(header, cmp.Or(header.Ref, place+"/headers/"+escape(name)),
+			seen.Header().Values(name)); err != nil {
 			return fmt.Errorf("the header %s: %w", name, err)
 		}
 	}
-	if err := undescribed(seen.Header(), response.Headers); err != nil || r.Method == http.MethodHead || len(response.Content) == 0 {
+	if err := undescribed(seen.Header(), response.Headers); err != nil || r.Method == http.MethodHead ||
+		len(response.Content) == 0 {
 		return err
 	}
 	media := response.Content.Get(seen.Header().Get("Content-Type"))
@@ -364,7 +371,8 @@ func operations() []operation {
 		}
 	}
 	slices.SortFunc(all, func(a, b operation) int {
-		return cmp.Or(cmp.Compare(slices.Index(order, a.method), slices.Index(order, b.method)), cmp.Compare(a.path, b.path))
+		return cmp.Or(cmp.Compare(slices.Index(order, a.method), slices.Index(order, b.method)),
+			cmp.Compare(a.path, b.path))
 	})
 	return all
 }
@@ -412,7 +420,9 @@ func (o operation) bodies(t *testing.T) []call {
 				require.NoError(t, err)
 				text = string(encoded)
 			}
-			all = append(all, call{method: o.method, path: o.path, body: text, header: map[string]string{"Content-Type": media}})
+			all = append(all, call{
+				method: o.method, path: o.path, body: text, header: map[string]string{"Content-Type": media},
+			})
 		}
 	}
 	return all
@@ -439,7 +449,9 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	s.published(s.keepTree(), 1)
 	ids := s.createResources()
 	form, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
-	meta, _ := s.createIntake(`{"name":"Meta","kind":"meta_lead_ads","appSecret":"a","verifyToken":"b","accessToken":"c"}`)
+	meta, _ := s.createIntake(
+		`{"name":"Meta","kind":"meta_lead_ads","appSecret":"a","verifyToken":"b","accessToken":"c"}`,
+	)
 	for _, o := range operations() {
 		for _, c := range o.bodies(t) {
 			if strings.HasPrefix(o.path, publicPrefix) { // intakes without a proof, or with a proof in the query
@@ -462,16 +474,20 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	}
 }
 
-// createResources creates one resource for each id in the document's paths, and returns the ids. It waits for a delivery.
+// createResources creates one resource for each id in the document's paths, and returns the ids. It waits for a
+// delivery.
 func (s *service) createResources() *strings.Replacer {
 	s.t.Helper()
 	tokenID, _ := s.token()
-	audited := s.eventually(tokens+"/"+tokenID+"/events", func(r reply) bool { return r.status == http.StatusOK && len(r.at("data").([]any)) > 0 })
+	audited := s.eventually(tokens+"/"+tokenID+"/events", func(r reply) bool {
+		return r.status == http.StatusOK && len(r.at("data").([]any)) > 0
+	})
 	created := audited.at("data").([]any)[0].(map[string]any)
 	endpoint := s.as(http.MethodPost, endpoints, `{"url":"https://hooks.example.com/all"}`).is(http.StatusCreated)
 	webhookID := endpoint.at("data", "webhookId").(string)
 	intake := s.as(http.MethodPost, intakes, `{"name":"Search ads","kind":"google_lead_form"}`).is(http.StatusCreated)
-	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`).is(http.StatusCreated)
+	lead := s.capture(`{"phone":"9123456780","email":"released@example.com","visitorId":"v-81f3"}`).
+		is(http.StatusCreated)
 	joined := s.capture(`{"email":"twin@example.com"}`).is(http.StatusCreated)
 	s.provision("another", account.Settings{})
 	erased := s.leadID(s.capture(`{"email":"gone@example.com"}`).is(http.StatusCreated))
@@ -490,11 +506,13 @@ func (s *service) createResources() *strings.Replacer {
 		return len(list) > 0
 	}, time.Minute, 20*time.Millisecond)
 	return strings.NewReplacer(
-		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID, "{intakeId}", intakeID,
-		"{eventId}", lead.header.Get("X-Event-Id"), "{erasedLeadId}", erased, "{deliveryId}", deliveryID, "{accountId}", s.id("another"), "{visitorId}", "v-81f3",
-		"{arrivalId}", arrived.ID, "01M7YGZVZWE6S8RYN49QGMF6BK", intakeID,
+		"{leadId}", lead.at("data", "leadId").(string), "{tokenId}", tokenID, "{webhookId}", webhookID, "{intakeId}",
+		intakeID, "{eventId}", lead.header.Get("X-Event-Id"), "{erasedLeadId}", erased, "{deliveryId}", deliveryID,
+		"{accountId}", s.id("another"), "{visitorId}", "v-81f3", "{arrivalId}", arrived.ID,
+		"01M7YGZVZWE6S8RYN49QGMF6BK", intakeID,
 		"01M7YGZVZWE6S8RYN49QGMF6BJ", joined.at("data", "leadId").(string), // id of the source lead of a join
-		"{level}", "0", "{tile}", "000.p/1", "{position}", strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
+		"{level}", "0", "{tile}", "000.p/1", "{position}",
+		strconv.FormatFloat(created["position"].(float64), 'f', 0, 64), "{from}", "1",
 	)
 }
 
@@ -513,7 +531,10 @@ func (s *service) fanOut() {
 		inBackground(s.owner, runner.Run)
 		leases := schema.NewLeases(s.pool.Config().ConnConfig)
 		s.owner.Cleanup(leases.Close)
-		worker := delivery.FilterWorker{Pool: s.pool, Leases: leases, Filters: delivery.NewFilters(s.store, nil), Log: slog.New(slog.DiscardHandler)}
+		worker := delivery.FilterWorker{
+			Pool: s.pool, Leases: leases, Filters: delivery.NewFilters(s.store, nil),
+			Log: slog.New(slog.DiscardHandler),
+		}
 		inBackground(s.owner, worker.Run) // on a busy machine, the fan-out defers what has a filter
 	})
 }
@@ -529,7 +550,9 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 	for _, o := range operations() {
 		scopes, tokens := o.scopes()
 		ask := func(credential string) reply {
-			return s.request(call{method: o.method, path: path.Replace(o.path), credential: credential, body: "no json"})
+			return s.request(call{
+				method: o.method, path: path.Replace(o.path), credential: credential, body: "no json",
+			})
 		}
 		if len(scopes) == 0 {
 			want := http.StatusOK
@@ -553,12 +576,14 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 		require.Equal(t, "Scope "+scopes[0]+" required", refused.at("message"), "%s %s", o.method, o.path)
 		for i := range scopes {
 			others := strings.Join(slices.Delete(slices.Clone(scopes), i, i+1), " ")
-			require.Equal(t, "Scope "+scopes[i]+" required", ask(s.mint(ownAccount, others+" nothing")).at("message"), o.path)
+			require.Equal(t, "Scope "+scopes[i]+" required",
+				ask(s.mint(ownAccount, others+" nothing")).at("message"), o.path)
 		}
 		byToken := ask(value)
 		require.Equal(t, tokens, byToken.status != http.StatusUnauthorized, "%s %s by API token", o.method, o.path)
 		if !tokens {
-			require.Equal(t, "Missing or invalid token: this route needs a JWT, not an API token", byToken.at("message"), o.path)
+			require.Equal(t, "Missing or invalid token: this route needs a JWT, not an API token",
+				byToken.at("message"), o.path)
 			require.Equal(t, "Missing or invalid token", ask(value+"x").at("message"), "%s by no token", o.path)
 		}
 	}
@@ -567,7 +592,9 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 func TestMonitoring_Endpoints(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.BasePath = "/crm" })
-	for path, media := range map[string]string{"/crm/openapi.json": "application/json; charset=utf-8", "/crm/docs": "text/html; charset=utf-8"} {
+	for path, media := range map[string]string{
+		"/crm/openapi.json": "application/json; charset=utf-8", "/crm/docs": "text/html; charset=utf-8",
+	} {
 		r := s.request(call{method: http.MethodGet, path: path}).is(http.StatusOK)
 		require.Equal(t, media, r.header.Get("Content-Type"))
 		require.Equal(t, strconv.Itoa(len(r.raw)), r.header.Get("Content-Length"))
@@ -597,8 +624,9 @@ func TestScript_Headers(t *testing.T) {
 	plain := ask(map[string]string{"Accept-Encoding": "identity"}).is(http.StatusOK)
 	require.Equal(t, string(pagescript.Text()), plain.raw)
 	for name, value := range map[string]string{
-		"Content-Type": "text/javascript; charset=utf-8", "Cross-Origin-Resource-Policy": "cross-origin", "Access-Control-Allow-Origin": "*",
-		"Cache-Control": "public, max-age=3600, stale-while-revalidate=86400", "Vary": "Accept-Encoding", "Set-Cookie": "",
+		"Content-Type": "text/javascript; charset=utf-8", "Cross-Origin-Resource-Policy": "cross-origin",
+		"Access-Control-Allow-Origin": "*", "Cache-Control": "public, max-age=3600, stale-while-revalidate=86400",
+		"Vary": "Accept-Encoding", "Set-Cookie": "",
 	} {
 		require.Equal(t, value, plain.header.Get(name))
 	}
@@ -611,5 +639,8 @@ func TestScript_Headers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, plain.raw, string(unpacked))
 	require.Empty(t, ask(map[string]string{"If-None-Match": packed.header.Get("ETag")}).is(http.StatusNotModified).raw)
-	require.Equal(t, "GET, HEAD", s.request(call{method: http.MethodPost, path: "/crm/in/leadlog.js"}).is(http.StatusMethodNotAllowed).header.Get("Allow"))
+	require.Equal(t, "GET, HEAD",
+		s.request(call{
+			method: http.MethodPost, path: "/crm/in/leadlog.js",
+		}).is(http.StatusMethodNotAllowed).header.Get("Allow"))
 }

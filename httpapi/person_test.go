@@ -10,15 +10,22 @@ import (
 func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
-	joined := s.leadID(s.capture(`{"phone":"9876543211","name":"Asha R","metadata":{"source":"website"}}`).is(http.StatusCreated))
-	id := s.leadID(s.capture(`{"phone":"9876543210","name":"Asha","visitorId":"v-1","customFields":{"city":"Pune"},"metadata":{"consent":{"purpose":"call","text":"Call me"}}}`).is(http.StatusCreated))
-	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com/pricing"}`).is(http.StatusAccepted)
+	joined := s.leadID(
+		s.capture(`{"phone":"9876543211","name":"Asha R","metadata":{"source":"website"}}`).is(http.StatusCreated),
+	)
+	id := s.leadID(
+		s.capture(`{"phone":"9876543210","name":"Asha","visitorId":"v-1","customFields":{"city":"Pune"},` +
+			`"metadata":{"consent":{"purpose":"call","text":"Call me"}}}`).is(http.StatusCreated),
+	)
+	s.as(http.MethodPost, "/api/v1/crm/visitors/v-1/activity",
+		`{"type":"page_view","url":"https://example.com/pricing"}`).is(http.StatusAccepted)
 	s.join(id, joined).is(http.StatusOK)
 	s.capture(`{"phone":"9123456789","name":"Somebody else"}`).is(http.StatusCreated)
 
 	path := leads + "/" + id + "/export"
 	r := s.eventually(path, func(r reply) bool {
-		return r.status == http.StatusOK && len(r.at("data", "activity").([]any)) == 1 && len(r.at("data", "sources").([]any)) == 2
+		return r.status == http.StatusOK && len(r.at("data", "activity").([]any)) == 1 &&
+			len(r.at("data", "sources").([]any)) == 2
 	})
 	require.Equal(t, `attachment; filename="lead-`+id+`.json"`, r.header.Get("Content-Disposition"))
 	require.Equal(t, "Asha", r.at("data", "lead", "name"))
@@ -31,10 +38,14 @@ func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
 		require.Contains(t, r.raw, text)
 	}
 	require.NotContains(t, r.raw, "Somebody else")
-	s.eventually("/api/v1/crm/audit/events?type=data.revealed&subject="+id, func(r reply) bool { return len(r.at("data").([]any)) > 0 })
+	s.eventually("/api/v1/crm/audit/events?type=data.revealed&subject="+id, func(r reply) bool {
+		return len(r.at("data").([]any)) > 0
+	})
 
 	s.send(call{method: http.MethodGet, path: path, credential: s.stranger("")}).is(http.StatusNotFound)
-	s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "leads:write")}).is(http.StatusForbidden)
+	s.send(call{
+		method: http.MethodGet, path: path, credential: s.mint(ownAccount, "leads:write"),
+	}).is(http.StatusForbidden)
 	s.erase(id, http.StatusOK)
 	s.as(http.MethodGet, path, "").is(http.StatusNotFound)
 }

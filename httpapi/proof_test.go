@@ -38,9 +38,10 @@ func TestAudit_RecordsRefusedUses(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	use := func(value, requestID string) int {
-		return s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{}`, header: map[string]string{
-			"User-Agent": "a thief", "X-Request-Id": requestID,
-		}}).status
+		return s.send(call{method: http.MethodPost, path: leads, credential: value,
+			body: `{}`, header: map[string]string{
+				"User-Agent": "a thief", "X-Request-Id": requestID,
+			}}).status
 	}
 	guessed, _ := s.token()
 	neverIssued, err := token.NewValue(guessed, bytes.NewReader(make([]byte, 1000)))
@@ -56,7 +57,9 @@ func TestAudit_RecordsRefusedUses(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, use(oldValue, "rotated"))
 	require.Equal(t, http.StatusUnauthorized, use(deletedValue, "deleted"))
 
-	listed := s.eventually(trail+"tokens?type=token.refused", func(r reply) bool { return len(r.at("data").([]any)) >= 2 })
+	listed := s.eventually(trail+"tokens?type=token.refused", func(r reply) bool {
+		return len(r.at("data").([]any)) >= 2
+	})
 	reasons := map[string]any{}
 	for _, one := range listed.at("data").([]any) {
 		e := one.(map[string]any)
@@ -75,8 +78,10 @@ func TestAudit_RecordsRefusedUses(t *testing.T) {
 	}
 
 	s.eventually(tokens+"/"+deleted, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
-	require.Nil(t, s.as(http.MethodGet, tokens+"/"+rotated, "").at("data", "lastUsedAt"), "a refused use does not count as use")
-	s.eventually(tokens+"/"+dryRunToken, func(r reply) bool { return r.at("data", "lastUsedAt") != nil }) // a dry run counts as use
+	require.Nil(t, s.as(http.MethodGet, tokens+"/"+rotated, "").at("data", "lastUsedAt"),
+		"a refused use does not count as use")
+	// a dry run counts as use
+	s.eventually(tokens+"/"+dryRunToken, func(r reply) bool { return r.at("data", "lastUsedAt") != nil })
 }
 
 // appendTokenEvents appends seven token events and returns the last answer.
@@ -104,7 +109,9 @@ func (s *service) opened(data any) merkle.Checkpoint {
 	s.t.Helper()
 	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(s.t, err)
-	signed, err := merkle.Trust{PublicKey: signer.PublicKey()}.Open([]byte(data.(map[string]any)["checkpoint"].(string)))
+	signed, err := merkle.Trust{
+		PublicKey: signer.PublicKey(),
+	}.Open([]byte(data.(map[string]any)["checkpoint"].(string)))
 	require.NoError(s.t, err)
 	require.Equal(s.t, s.account, signed.Account)
 	require.Equal(s.t, logOrigin+"/accounts/"+s.account+"/tokens", signed.Origin)
@@ -115,12 +122,18 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	last := s.appendTokenEvents()
-	export := s.send(call{method: http.MethodGet, path: after(trail+"tokens", last), credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}})
+	export := s.send(call{
+		method: http.MethodGet, path: after(trail+"tokens", last), credential: s.jwt,
+		header: map[string]string{"Accept": "application/x-ndjson"},
+	})
 	tree := s.as(http.MethodGet, after(trail+"tree", last), "")
 	signed := s.opened(tree.at("data"))
-	require.Equal(t, []any{tree.at("data", "publicKey"), tree.at("data", "rootHash")}, []any{signed.PublicKey, signed.Hash.String()})
+	require.Equal(t, []any{tree.at("data", "publicKey"), tree.at("data", "rootHash")},
+		[]any{signed.PublicKey, signed.Hash.String()})
 	require.EqualValues(t, 7, signed.N)
-	findings, events, err := audit.Check{Checkpoints: []merkle.Checkpoint{signed}, Limit: 9}.Export(strings.NewReader(export.raw))
+	findings, events, err := audit.Check{
+		Checkpoints: []merkle.Checkpoint{signed}, Limit: 9,
+	}.Export(strings.NewReader(export.raw))
 	require.NoError(t, err)
 	require.Empty(t, findings)
 	require.EqualValues(t, 7, events)
@@ -129,24 +142,29 @@ func TestAudit_ProvesEveryTokenEvent(t *testing.T) {
 		var entry audit.Entry
 		require.NoError(t, json.Unmarshal([]byte(line), &entry))
 		require.EqualValues(t, leaf, entry.Leaf)
-		logged, _, err := eventstore.ReadRange(t.Context(), s.store.below, eventstore.Range{After: entry.Position - 1, Until: entry.Position, Limit: 1})
+		logged, _, err := eventstore.ReadRange(t.Context(), s.store.below, eventstore.Range{
+			After: entry.Position - 1, Until: entry.Position, Limit: 1,
+		})
 		require.NoError(t, err)
 		logLeaf, err := audit.LogLeaf(logged[0])
 		require.NoError(t, err)
 		require.Equal(t, hex.EncodeToString(logLeaf[:]), entry.Digest, "an entry names its leaf in the tree of the log")
 		for size := leaf + 1; size <= 7; size++ {
-			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, entry.Position, size), "").is(http.StatusOK)
+			r := s.as(http.MethodGet, fmt.Sprintf("%sproof?position=%d&size=%d", trail, entry.Position, size),
+				"").is(http.StatusOK)
 			signed := s.opened(r.at("data"))
 			hash, err := entry.LeafHash(s.account)
 			require.NoError(t, err)
 			require.Equal(t, hash.String(), r.at("data", "leafHash"))
-			require.NoError(t, tlog.CheckRecord(parsed(t, r.at("data", "proof")), signed.N, signed.Hash, entry.Leaf, hash))
+			require.NoError(t,
+				tlog.CheckRecord(parsed(t, r.at("data", "proof")), signed.N, signed.Hash, entry.Leaf, hash))
 		}
 	}
 	deleted, err := strconv.ParseUint(last.header.Get("X-Log-Position"), 10, 64)
 	require.NoError(t, err)
 	release := s.as(http.MethodGet, fmt.Sprint(trail, "proof?position=", deleted-1), "")
-	require.Equal(t, http.StatusNotFound, release.status, "the release of the token's slot is not a token event: %s", release.raw)
+	require.Equal(t, http.StatusNotFound, release.status,
+		"the release of the token's slot is not a token event: %s", release.raw)
 }
 
 func TestAudit_ProvesTreeConsistency(t *testing.T) {
@@ -158,18 +176,22 @@ func TestAudit_ProvesTreeConsistency(t *testing.T) {
 		for to := from; to <= 7; to++ {
 			r := s.as(http.MethodGet, fmt.Sprintf("%sconsistency?from=%d&to=%d", trail, from, to), "").is(http.StatusOK)
 			earlier, later := s.opened(r.at("data", "from")), s.opened(r.at("data", "to"))
-			require.NoError(t, tlog.CheckTree(parsed(t, r.at("data", "proof")), later.N, later.Hash, earlier.N, earlier.Hash))
+			require.NoError(t,
+				tlog.CheckTree(parsed(t, r.at("data", "proof")), later.N, later.Hash, earlier.N, earlier.Hash))
 		}
 	}
 	for path, field := range map[string]string{
-		"consistency": "from", "consistency?from=0": "from", "consistency?from=8": "from", "consistency?from=1&to=8": "to",
-		"consistency?from=5&to=4": "from", "consistency?from=x": "from", "tree?size=8": "size", "tree?size=-1": "size", "proof": "position",
+		"consistency": "from", "consistency?from=0": "from", "consistency?from=8": "from",
+		"consistency?from=1&to=8": "to", "consistency?from=5&to=4": "from", "consistency?from=x": "from",
+		"tree?size=8": "size", "tree?size=-1": "size", "proof": "position",
 		"proof?position=x": "position",
 	} {
-		require.Equal(t, []string{field}, s.as(http.MethodGet, trail+path, "").is(http.StatusBadRequest).fieldsNamed(), path)
+		require.Equal(t, []string{field},
+			s.as(http.MethodGet, trail+path, "").is(http.StatusBadRequest).fieldsNamed(), path)
 	}
 	for path, wants := range map[string]string{
-		"consistency?from=5&to=4": "must be from 1 to 4,", "consistency?from=8": "must be from 1 to 7,", "consistency?from=1&to=8": "must be from 0 to 7:",
+		"consistency?from=5&to=4": "must be from 1 to 4,", "consistency?from=8": "must be from 1 to 7,",
+		"consistency?from=1&to=8": "must be from 0 to 7:",
 	} {
 		require.Contains(t, s.as(http.MethodGet, trail+path, "").raw, wants, path)
 	}
@@ -183,9 +205,11 @@ func TestAudit_TreeAuthorization(t *testing.T) {
 	position := listed.at("data").([]any)[0].(map[string]any)["position"]
 	proof := fmt.Sprintf("%sproof?position=%v", trail, position)
 	s.as(http.MethodGet, proof, "").is(http.StatusOK)
-	require.Equal(t, http.StatusBadRequest, s.as(http.MethodGet, proof+"&size=0", "").status, "a tree of size 0 does not have the event")
+	require.Equal(t, http.StatusBadRequest, s.as(http.MethodGet, proof+"&size=0", "").status,
+		"a tree of size 0 does not have the event")
 	stranger := s.stranger("audit:read")
-	require.Equal(t, http.StatusNotFound, s.send(call{method: http.MethodGet, path: proof, credential: stranger}).status)
+	require.Equal(t, http.StatusNotFound,
+		s.send(call{method: http.MethodGet, path: proof, credential: stranger}).status)
 	empty := s.send(call{method: http.MethodGet, path: trail + "tree", credential: stranger})
 	require.EqualValues(t, 0, empty.at("data", "size"), empty.raw)
 	for _, path := range []string{proof, trail + "tree", trail + "consistency?from=1"} {

@@ -67,12 +67,15 @@ func TestQuota_EveryRoute(t *testing.T) {
 	t.Parallel()
 	s := start(t, stopped)
 	rate, burst := 0.001, 1
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst})
+	s.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst,
+	})
 	s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	s.recordActivity("v", `{"type":"page_view"}`).is(http.StatusAccepted)
 	s.as(http.MethodPost, tokens, `{"name":"form","expiresInDays":30}`).is(http.StatusCreated)
 	for range 5 {
-		require.NotEqual(t, http.StatusTooManyRequests, s.request(call{method: http.MethodGet, path: leads, credential: s.jwt}).status)
+		require.NotEqual(t, http.StatusTooManyRequests,
+			s.request(call{method: http.MethodGet, path: leads, credential: s.jwt}).status)
 	}
 	before := s.last()
 	walked := 0
@@ -83,13 +86,16 @@ func TestQuota_EveryRoute(t *testing.T) {
 			credential = s.mint(ownAccount, "admin")
 		}
 		s.request(call{
-			method: method, path: path, credential: credential, body: "no JSON", header: map[string]string{"Content-Type": "text/plain"},
+			method: method, path: path, credential: credential, body: "no JSON",
+			header: map[string]string{"Content-Type": "text/plain"},
 		}).requireLimited()
 	})
 	require.Greater(t, walked, 35)
 	require.Equal(t, before, s.last())
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	s.send(call{method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`}).is(http.StatusCreated)
+	s.send(call{
+		method: http.MethodPost, path: leads, credential: s.mint("other", ""), body: `{"phone":"9876543210"}`,
+	}).is(http.StatusCreated)
 }
 
 func TestQuota_Console(t *testing.T) {
@@ -106,7 +112,8 @@ func TestQuota_Console(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.post("/console/tokens", "name", "a", "expiresInDays", "30").status)
 	require.Equal(t, http.StatusNotFound, b.post("/console/leads/"+missingID+"/reveal").status)
 	require.Equal(t, http.StatusTooManyRequests, b.post("/console/tokens", "name", "b", "expiresInDays", "30").status)
-	require.Equal(t, http.StatusTooManyRequests, b.get("/console/leads.csv").status, "an export appends a record, so it counts as a write")
+	require.Equal(t, http.StatusTooManyRequests, b.get("/console/leads.csv").status,
+		"an export appends a record, so it counts as a write")
 	b.as(http.MethodPost, tokens, `{"name":"c","expiresInDays":30}`).requireLimited()
 }
 
@@ -127,7 +134,8 @@ func TestQuota_Changes(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusOK: 10, http.StatusTooManyRequests: 20}, answered)
 }
 
-// Appended bytes of all commands count. A batch stops at the line that exceeds the limit, and then all writes are refused.
+// Appended bytes of all commands count. A batch stops at the line that exceeds the limit, and then all writes are
+// refused.
 func TestQuota_Bytes(t *testing.T) {
 	t.Parallel()
 	const budget = 4 << 20
@@ -154,7 +162,9 @@ func TestQuota_Bytes(t *testing.T) {
 	limited.requireLimited()
 	require.Equal(t, `"bytes";q=33554432;w=32`, limited.header.Get("RateLimit-Policy"))
 	require.Regexp(t, `^"bytes";r=0;t=[1-9][0-9]*$`, limited.header.Get("RateLimit"))
-	s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`}).requireLimited()
+	s.send(call{
+		method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`,
+	}).requireLimited()
 	s.as(http.MethodPost, leads+"/batch", `{"phone":"9876543210"}`).requireLimited()
 	s.recordActivity("v", `{"type":"page_view"}`).requireLimited()
 	s.as(http.MethodDelete, tokens+"/"+id, "").requireLimited()
@@ -180,7 +190,8 @@ func (u *usedBytes) Lend(_ context.Context, key string, limit quota.Limit, want 
 	return quota.Lease{Granted: granted, Left: float64(u.left)}, nil
 }
 
-// largeFields are custom fields of 335 KiB. Composed characters would make them twice as large, and normalizing them slow.
+// largeFields are custom fields of 335 KiB. Composed characters would make them twice as large, and normalizing them
+// slow.
 func largeFields(i int) string {
 	var fields []string
 	for field := range 43 {
@@ -197,7 +208,9 @@ type readingStore struct {
 	blocked chan string   // streams of blocked reads
 }
 
-func (s *readingStore) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s *readingStore) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if s.hold != nil && strings.HasPrefix(stream, event.LeadPrefix) {
 			s.blocked <- stream
@@ -236,7 +249,8 @@ func reading(t *testing.T) (*service, *readingStore) {
 	})
 	second := *s
 	second.server = httptest.NewServer(httpapi.New(httpapi.Options{
-		Commands: commands, Eraser: s.eraser(), Directory: directory, Query: query.New(s.pool, log, query.WithClaims(claims)), JWT: verifier, Log: quiet,
+		Commands: commands, Eraser: s.eraser(), Directory: directory,
+		Query: query.New(s.pool, log, query.WithClaims(claims)), JWT: verifier, Log: quiet,
 		Tree: signer, ConsoleKey: []byte(jwtSecret),
 	}))
 	t.Cleanup(second.server.Close)
@@ -253,7 +267,8 @@ func TestStream_LongLead(t *testing.T) {
 	}
 	keyed := func() reply {
 		return s.send(call{
-			method: http.MethodPost, path: leads, credential: s.jwt, body: body(length / 2), header: map[string]string{"Idempotency-Key": "k"},
+			method: http.MethodPost, path: leads, credential: s.jwt, body: body(length / 2),
+			header: map[string]string{"Idempotency-Key": "k"},
 		})
 	}
 	var lines strings.Builder
@@ -306,13 +321,19 @@ func TestStream_ConcurrentReads(t *testing.T) {
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
 	ownLead := s.leadID(s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
 	otherJWT := s.mint("other", "")
-	otherLead := s.leadID(s.send(call{method: http.MethodPost, path: leads, credential: otherJWT, body: `{"phone":"9876543210"}`}).is(http.StatusCreated))
+	otherLead := s.leadID(
+		s.send(call{
+			method: http.MethodPost, path: leads, credential: otherJWT, body: `{"phone":"9876543210"}`,
+		}).is(http.StatusCreated),
+	)
 	log.hold, log.blocked = make(chan struct{}), make(chan string, 100)
 	const asked, places = 24, 8
 	answers := make(chan reply, asked+1)
 	for range asked {
 		go func() {
-			answers <- s.request(call{method: http.MethodGet, path: leads + "/" + ownLead + "/events", credential: s.jwt})
+			answers <- s.request(call{
+				method: http.MethodGet, path: leads + "/" + ownLead + "/events", credential: s.jwt,
+			})
 		}()
 	}
 	for range asked - places {
@@ -322,9 +343,12 @@ func TestStream_ConcurrentReads(t *testing.T) {
 		require.Equal(t, event.LeadStream(ownLead), <-log.blocked)
 	}
 	go func() {
-		answers <- s.request(call{method: http.MethodGet, path: leads + "/" + otherLead + "/events", credential: otherJWT})
+		answers <- s.request(call{
+			method: http.MethodGet, path: leads + "/" + otherLead + "/events", credential: otherJWT,
+		})
 	}()
-	require.Equal(t, event.LeadStream(otherLead), <-log.blocked, "the other account reads while the first one uses all its slots")
+	require.Equal(t, event.LeadStream(otherLead), <-log.blocked,
+		"the other account reads while the first one uses all its slots")
 	close(log.hold)
 	for range places + 1 {
 		(<-answers).is(http.StatusOK)

@@ -13,12 +13,12 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// Views follow the log, so a read may have to wait for them: for the position in minPosition, for the last write of the caller's
-// account, or, before a 404, for the end of the log.
+// Views follow the log, so a read may have to wait for them: for the position in minPosition, for the last write of the
+// caller's account, or, before a 404, for the end of the log.
 
-// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the last write of the caller's
-// account. It returns the errors of all parameters, so it must be called after they are read. An account may have at most half of
-// all requests in flight waiting.
+// waitFor waits until the views that answer a GET have reached its minPosition or, without one, the last write of the
+// caller's account. It returns the errors of all parameters, so it must be called after they are read. An account may
+// have at most half of all requests in flight waiting.
 func (x *exchange) waitFor(p *params, views ...string) error {
 	var position eventstore.Position
 	if value := p.get("minPosition"); value != "" {
@@ -48,8 +48,8 @@ func (x *exchange) waitFor(p *params, views ...string) error {
 	return err
 }
 
-// lastWrites has the log position of each account's last write through this process, so that a read after a write shows the write
-// without a minPosition.
+// lastWrites has the log position of each account's last write through this process, so that a read after a write shows
+// the write without a minPosition.
 type lastWrites struct {
 	now func() time.Time
 	mu  sync.Mutex
@@ -61,8 +61,8 @@ type lastWrite struct {
 	at       time.Time
 }
 
-// ownWriteTimeout bounds, from the write on, how long reads wait for the views to show it. Views are normally milliseconds behind;
-// when they are further behind, the read is answered from an earlier state.
+// ownWriteTimeout bounds, from the write on, how long reads wait for the views to show it. Views are normally
+// milliseconds behind; when they are further behind, the read is answered from an earlier state.
 const ownWriteTimeout = time.Second
 
 func newLastWrites(now func() time.Time) *lastWrites {
@@ -82,7 +82,8 @@ func (l *lastWrites) note(account string, position eventstore.Position) {
 	}
 }
 
-// recent returns the position of an account's last write, and how much longer a read should wait for it; 0 is not at all.
+// recent returns the position of an account's last write, and how much longer a read should wait for it; 0 is not at
+// all.
 func (l *lastWrites) recent(account string) (eventstore.Position, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,8 +100,8 @@ func (x *exchange) wrote(position eventstore.Position) {
 	x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(position), 10))
 }
 
-// waitForOwnWrite waits until the views have reached the account's last write, for ownWriteTimeout at most, and not at all while too
-// many requests wait. The request is answered in any case.
+// waitForOwnWrite waits until the views have reached the account's last write, for ownWriteTimeout at most, and not at
+// all while too many requests wait. The request is answered in any case.
 func (x *exchange) waitForOwnWrite(waiting share, views ...string) {
 	position, left := x.lastWrites.recent(x.caller.Account)
 	if left == 0 || len(views) == 0 || !waiting.take(1) {
@@ -112,8 +113,8 @@ func (x *exchange) waitForOwnWrite(waiting share, views ...string) {
 	_ = x.Query.WaitFor(ctx, position, views...) // the read itself reports a failure of the database
 }
 
-// withCatchUp reads the resource that a path names from views. If they do not have it, it may have been written just now, so it is read
-// again after the views have caught up with the log. This wait has the same limit as waitFor's.
+// withCatchUp reads the resource that a path names from views. If they do not have it, it may have been written just
+// now, so it is read again after the views have caught up with the log. This wait has the same limit as waitFor's.
 func withCatchUp[T any](x *exchange, read func() (T, error), views ...string) (T, error) {
 	found, err := read()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
@@ -131,7 +132,9 @@ func withCatchUp[T any](x *exchange, read func() (T, error), views ...string) (T
 }
 
 // one answers with the one thing that the path names.
-func one[T any](x *exchange, p *params, none error, find func(ctx context.Context, account, id string) (T, error), views ...string) (answer, error) {
+func one[T any](
+	x *exchange, p *params, none error, find func(ctx context.Context, account, id string) (T, error), views ...string,
+) (answer, error) {
 	id, err := x.ulidID(none)
 	if err != nil {
 		return answer{}, err
@@ -144,7 +147,10 @@ func one[T any](x *exchange, p *params, none error, find func(ctx context.Contex
 }
 
 // listOf answers with a list that belongs to the resource that the path names.
-func listOf[T any](x *exchange, p *params, none error, list func(context.Context, string, string, query.Page) (query.List[T], error), views ...string) (answer, error) {
+func listOf[T any](
+	x *exchange, p *params, none error, list func(context.Context, string, string, query.Page) (query.List[T], error),
+	views ...string,
+) (answer, error) {
 	id, err := x.ulidID(none)
 	if err != nil {
 		return answer{}, err
@@ -153,12 +159,16 @@ func listOf[T any](x *exchange, p *params, none error, list func(context.Context
 	if err := x.waitFor(p, views...); err != nil {
 		return answer{}, err
 	}
-	items, err := withCatchUp(x, func() (query.List[T], error) { return list(x.ctx, x.caller.Account, id, page) }, views...)
+	items, err := withCatchUp(x, func() (query.List[T], error) {
+		return list(x.ctx, x.caller.Account, id, page)
+	}, views...)
 	return listed(items, missing(err, none))
 }
 
 // accountList answers with a list of the account.
-func accountList[T any](x *exchange, p *params, read func(query.Page) (query.List[T], error), views ...string) (answer, error) {
+func accountList[T any](
+	x *exchange, p *params, read func(query.Page) (query.List[T], error), views ...string,
+) (answer, error) {
 	page := p.page()
 	if err := x.waitFor(p, views...); err != nil {
 		return answer{}, err

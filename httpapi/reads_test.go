@@ -52,7 +52,8 @@ func TestReads_FindNewResources(t *testing.T) {
 		requireFound(delivery)
 
 		account := accounts + s.id(fmt.Sprint("a", i))
-		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodPut, path: account, credential: admin, body: "{}"}).status)
+		require.Equal(t, http.StatusOK,
+			s.send(call{method: http.MethodPut, path: account, credential: admin, body: "{}"}).status)
 		require.Equal(t, http.StatusOK, s.send(call{method: http.MethodGet, path: account, credential: admin}).status)
 	}
 }
@@ -151,7 +152,8 @@ func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	found("phone=9876543210&status=won", last)
 	found("phone=9876543299", last)
 
-	// A search for a complete phone or email returns the lead with it. If no lead has it, the search returns leads that contain it.
+	// A search for a complete phone or email returns the lead with it. If no lead has it, the search returns leads that
+	// contain it.
 	longer := s.capture(`{"phone":"9876543218","email":"not-first@example.com"}`)
 	found("q=9876543210", longer, into)
 	found("q=first@EXAMPLE.com", longer, into)
@@ -169,7 +171,9 @@ func TestLeads_FoundByPhoneAndEmail(t *testing.T) {
 	found("phone=9876543210", last, from) // taken over from the source lead
 
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	otherList := s.send(call{method: http.MethodGet, path: leads + "?phone=9876543210", credential: s.mint("other", "leads:read")}).is(http.StatusOK)
+	otherList := s.send(call{
+		method: http.MethodGet, path: leads + "?phone=9876543210", credential: s.mint("other", "leads:read"),
+	}).is(http.StatusOK)
 	require.Empty(t, otherList.at("data"))
 
 	last = s.as(http.MethodDelete, leads+"/"+from, "").is(http.StatusOK)
@@ -189,14 +193,16 @@ func TestPhone_RetiredForms(t *testing.T) {
 	found := func(behind reply, query string, want ...string) {
 		t.Helper()
 		ids := []string{}
-		for _, l := range s.as(http.MethodGet, after(leads+"?"+query, behind), "").is(http.StatusOK).at("data").([]any) {
+		for _, l := range s.as(http.MethodGet, after(leads+"?"+query, behind),
+			"").is(http.StatusOK).at("data").([]any) {
 			ids = append(ids, l.(map[string]any)["leadId"].(string))
 		}
 		require.ElementsMatch(t, want, ids, query)
 	}
 	for former, now := range map[string]string{
 		"+5215512345678": "+525512345678", "+551187654321": "+5511987654321", "+22997123456": "+2290197123456",
-		"+22507123456": "+2250707123456", "+841681234567": "+84381234567", "+5712345678": "+576012345678", "+2416031234": "+24166031234",
+		"+22507123456": "+2250707123456", "+841681234567": "+84381234567", "+5712345678": "+576012345678",
+		"+2416031234": "+24166031234",
 	} {
 		first := website(former, "").is(http.StatusCreated)
 		require.Equal(t, former, first.at("data", "phone"), "a valid E.164 number is kept")
@@ -225,7 +231,9 @@ func TestPhone_RetiredForms(t *testing.T) {
 		third := website(now, "").is(http.StatusCreated)
 		require.Equal(t, id(third), id(website(former, "").is(http.StatusOK)))
 	}
-	lines := s.sendBatch(`{"phone":"+5215587654321"}` + "\n" + `{"phone":"+525587654321","metadata":{"source":"website"}}`).lines(t)
+	lines := s.sendBatch(
+		`{"phone":"+5215587654321"}` + "\n" + `{"phone":"+525587654321","metadata":{"source":"website"}}`,
+	).lines(t)
 	require.Equal(t, []int{http.StatusCreated, http.StatusOK}, statuses(lines))
 }
 
@@ -265,11 +273,13 @@ func TestParams_RejectsUnknownFilterValue(t *testing.T) {
 	s := start(t)
 	for _, path := range []string{
 		leads + "?source=", leads + "?leadTemperature=", leads + "/refused?source=", leads + "/refused?code=",
-		"/api/v1/crm/sources/history?source=", "/api/v1/crm/sources/report?source=", "/api/v1/crm/sources/report?interval=",
+		"/api/v1/crm/sources/history?source=", "/api/v1/crm/sources/report?source=",
+		"/api/v1/crm/sources/report?interval=",
 		"/api/v1/crm/audit/tokens?type=",
 	} {
 		_, name, _ := strings.Cut(path, "?")
-		require.Equal(t, []string{strings.TrimSuffix(name, "=")}, s.as(http.MethodGet, path+"nonesuch", "").fieldsNamed(), path)
+		require.Equal(t, []string{strings.TrimSuffix(name, "=")},
+			s.as(http.MethodGet, path+"nonesuch", "").fieldsNamed(), path)
 		if name != "interval=" { // the document does not allow an empty value
 			require.Equal(t, http.StatusOK, s.as(http.MethodGet, path, "").status, "an empty filter is no filter")
 		}

@@ -42,7 +42,9 @@ func (x *exchange) provenEvent() (eventstore.Recorded, error) {
 		return eventstore.Recorded{}, err
 	}
 	eventID := x.pathParam("eventId")
-	found, err := x.LogTree.LeadEvent(x.ctx, x.caller.Account, leadID, func(e eventstore.Recorded) bool { return e.ID.String() == eventID })
+	found, err := x.LogTree.LeadEvent(x.ctx, x.caller.Account, leadID, func(e eventstore.Recorded) bool {
+		return e.ID.String() == eventID
+	})
 	if err == nil && x.byAPIToken() && found.Metadata.Credential != x.caller.Credential {
 		err = logtree.ErrNotFound
 	}
@@ -51,8 +53,8 @@ func (x *exchange) provenEvent() (eventstore.Recorded, error) {
 
 func (x *exchange) byAPIToken() bool { return strings.HasPrefix(x.caller.Credential, "token:") }
 
-// showEvidence answers with the content of an event of a lead and the proof that the log has it. A page in a browser gets none by an API
-// token, because it has stored data.
+// showEvidence answers with the content of an event of a lead and the proof that the log has it. A page in a browser
+// gets none by an API token, because it has stored data.
 func (x *exchange) showEvidence() (answer, error) {
 	stored, err := x.provenEvent()
 	if err == nil && x.byAPIToken() && x.caller.FromPage {
@@ -65,8 +67,8 @@ func (x *exchange) showEvidence() (answer, error) {
 	return found(x.LogTree.Evidence(x.ctx, stored))
 }
 
-// showReceipt answers with the proof that an event of a lead is on the log, also when the lead was erased since: a proof has no
-// personal data.
+// showReceipt answers with the proof that an event of a lead is on the log, also when the lead was erased since: a
+// proof has no personal data.
 func (x *exchange) showReceipt() (answer, error) {
 	found, err := x.provenEvent()
 	if err != nil {
@@ -111,7 +113,8 @@ func (x *exchange) showCertificate() (answer, error) {
 		return answer{}, err
 	}
 	done, _ := fact.Data.(event.LeadErased)
-	left, err := x.Eraser.Unfinished(x.ctx, x.caller.Account, append([]string{leadID}, done.Leads...), done.Origins, done.Visitors, erased.Position)
+	left, err := x.Eraser.Unfinished(x.ctx, x.caller.Account, append([]string{leadID}, done.Leads...), done.Origins,
+		done.Visitors, erased.Position)
 	if err == nil && left {
 		err = errUnfinished
 	}

@@ -20,7 +20,8 @@ func (s *service) trust() merkle.Trust {
 }
 
 func receiptPath(captured reply) string {
-	return leads + "/" + captured.at("data", "leadId").(string) + "/events/" + captured.header.Get("X-Event-Id") + "/receipt"
+	return leads + "/" + captured.at("data", "leadId").(string) + "/events/" + captured.header.Get("X-Event-Id") +
+		"/receipt"
 }
 
 func TestReceipt_OfEveryEvent(t *testing.T) {
@@ -31,7 +32,9 @@ func TestReceipt_OfEveryEvent(t *testing.T) {
 	byToken := func(path, value string) reply {
 		return s.send(call{method: http.MethodGet, path: path, credential: value})
 	}
-	created := s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`}).is(http.StatusCreated)
+	created := s.send(call{
+		method: http.MethodPost, path: leads, credential: value, body: `{"phone":"9876543210"}`,
+	}).is(http.StatusCreated)
 	merged := s.capture(`{"phone":"9876543210","name":"Asha","metadata":{"source":"website"}}`).is(http.StatusOK)
 	id := s.leadID(created)
 	path := receiptPath(created)
@@ -50,7 +53,9 @@ func TestReceipt_OfEveryEvent(t *testing.T) {
 		shown, err := json.Marshal(e)
 		require.NoError(t, err)
 		eventID := e.(map[string]any)["id"].(string)
-		r := s.eventually(leads+"/"+id+"/events/"+eventID+"/receipt", func(r reply) bool { return r.status == http.StatusOK })
+		r := s.eventually(leads+"/"+id+"/events/"+eventID+"/receipt", func(r reply) bool {
+			return r.status == http.StatusOK
+		})
 		opened, err := audit.OpenReceipt([]byte(r.raw), trust)
 		require.NoError(t, err)
 		difference, err := opened.Compare(shown)
@@ -61,12 +66,15 @@ func TestReceipt_OfEveryEvent(t *testing.T) {
 	}
 
 	for name, refused := range map[string]reply{
-		"another event's token":   byToken(receiptPath(merged), value).is(http.StatusNotFound),
-		"another token":           byToken(path, other).is(http.StatusNotFound),
-		"another account":         byToken(path, s.stranger("")).is(http.StatusNotFound),
-		"another lead":            s.as(http.MethodGet, leads+"/"+tokenID+"/events/"+created.header.Get("X-Event-Id")+"/receipt", "").is(http.StatusNotFound),
-		"another event":           s.as(http.MethodGet, leads+"/"+id+"/events/"+tokenID+"/receipt", "").is(http.StatusNotFound),
-		"a lead's id that is bad": s.as(http.MethodGet, leads+"/x/events/"+tokenID+"/receipt", "").is(http.StatusNotFound),
+		"another event's token": byToken(receiptPath(merged), value).is(http.StatusNotFound),
+		"another token":         byToken(path, other).is(http.StatusNotFound),
+		"another account":       byToken(path, s.stranger("")).is(http.StatusNotFound),
+		"another lead": s.as(http.MethodGet,
+			leads+"/"+tokenID+"/events/"+created.header.Get("X-Event-Id")+"/receipt", "").is(http.StatusNotFound),
+		"another event": s.as(http.MethodGet, leads+"/"+id+"/events/"+tokenID+"/receipt",
+			"").is(http.StatusNotFound),
+		"a lead's id that is bad": s.as(http.MethodGet, leads+"/x/events/"+tokenID+"/receipt",
+			"").is(http.StatusNotFound),
 	} {
 		require.Equal(t, "Event not found", refused.at("message"), name)
 	}
@@ -78,7 +86,9 @@ func TestReceipt_OfEveryEvent(t *testing.T) {
 	for eventID, before := range kept {
 		was, err := audit.OpenReceipt([]byte(before.raw), trust)
 		require.NoError(t, err)
-		after, err := audit.OpenReceipt([]byte(s.as(http.MethodGet, leads+"/"+id+"/events/"+eventID+"/receipt", "").is(http.StatusOK).raw), trust)
+		after, err := audit.OpenReceipt(
+			[]byte(s.as(http.MethodGet, leads+"/"+id+"/events/"+eventID+"/receipt", "").is(http.StatusOK).raw), trust,
+		)
 		require.NoError(t, err)
 		require.Equal(t, []any{was.Leaf, was.Index}, []any{after.Leaf, after.Index}, "an erasure changes no leaf")
 	}
@@ -107,16 +117,20 @@ func TestCertificate_OfErasure(t *testing.T) {
 	_, err = s.pool.Exec(t.Context(), `CREATE TABLE backup AS SELECT * FROM person.key`)
 	require.NoError(t, err)
 	path := leads + "/" + id + "/erasure-certificate"
-	require.Equal(t, "No erased lead with this id", s.as(http.MethodGet, path, "").is(http.StatusNotFound).at("message"))
+	require.Equal(t, "No erased lead with this id",
+		s.as(http.MethodGet, path, "").is(http.StatusNotFound).at("message"))
 
 	s.erase(id, http.StatusOK)
 	finish := func(webhookID, state string, status int) {
 		var deliveryID string
 		require.Eventually(t, func() bool { // the fan-out may be behind
-			return s.pool.QueryRow(t.Context(), `UPDATE delivery.delivery SET state = $2, finished_at = '2026-03-01T09:00:00.005Z'
-				WHERE webhook_id = $1 AND type = 'lead.erased' RETURNING delivery_id`, webhookID, state).Scan(&deliveryID) == nil
+			return s.pool.QueryRow(t.Context(),
+				`UPDATE delivery.delivery SET state = $2, finished_at = '2026-03-01T09:00:00.005Z'
+				WHERE webhook_id = $1 AND type = 'lead.erased'
+				RETURNING delivery_id`, webhookID, state).Scan(&deliveryID) == nil
 		}, time.Minute, 2*time.Millisecond)
-		_, err := s.pool.Exec(t.Context(), `INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
+		_, err := s.pool.Exec(t.Context(),
+			`INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
 			VALUES ($1, now(), $2, 1, '', '')`, deliveryID, status)
 		require.NoError(t, err)
 	}
@@ -127,7 +141,8 @@ func TestCertificate_OfErasure(t *testing.T) {
 	s.as(http.MethodGet, "/api/v1/crm/audit/events?minPosition="+deleted, "").is(http.StatusOK)
 	require.Eventually(t, func() bool { // the fan-out may be behind
 		var gone bool
-		err := s.pool.QueryRow(t.Context(), `SELECT deleted FROM delivery.endpoint WHERE webhook_id = $1`, deletedLater).Scan(&gone)
+		err := s.pool.QueryRow(t.Context(), `SELECT deleted FROM delivery.endpoint WHERE webhook_id = $1`,
+			deletedLater).Scan(&gone)
 		return err == nil && gone
 	}, time.Minute, 2*time.Millisecond)
 
@@ -151,13 +166,16 @@ func TestCertificate_OfErasure(t *testing.T) {
 		require.Equal(t, e.WebhookID == acknowledges, e.AcknowledgedAt != nil)
 	}
 	require.Equal(t, map[string]string{
-		acknowledges: "acknowledged one.example.com 1 204", fails: "failed two.example.com 1 500", waits: "pending three.example.com 0 0",
-		tokensOnly: "not_sent four.example.com 0 0", deletedLater: "not_sent six.example.com 0 0",
+		acknowledges: "acknowledged one.example.com 1 204", fails: "failed two.example.com 1 500",
+		waits: "pending three.example.com 0 0", tokensOnly: "not_sent four.example.com 0 0",
+		deletedLater: "not_sent six.example.com 0 0",
 	}, states, "the endpoint %s was registered later, and %s was deleted before", later, deletedBefore)
 	require.NotContains(t, r.raw, "secret")
 	require.NotContains(t, r.raw, "Asha")
 	// The kept summary has the same states after the deliveries are dropped.
-	_, err = s.pool.Exec(t.Context(), `INSERT INTO delivery.erasure SELECT event_id, webhook_id, state, finished_at, 1, CASE state WHEN 'failed' THEN 500 ELSE 204 END
+	_, err = s.pool.Exec(t.Context(),
+		`INSERT INTO delivery.erasure SELECT event_id, webhook_id, state, finished_at, 1, CASE state WHEN 'failed'
+			THEN 500 ELSE 204 END
 		FROM delivery.delivery WHERE type = 'lead.erased' AND state <> 'queued'`)
 	require.NoError(t, err)
 	_, err = s.pool.Exec(t.Context(), `DELETE FROM delivery.delivery WHERE type = 'lead.erased' AND state <> 'queued'`)
@@ -168,10 +186,12 @@ func TestCertificate_OfErasure(t *testing.T) {
 
 	read("leads:write").is(http.StatusOK)
 	read("audit:read").is(http.StatusOK)
-	require.Equal(t, "Scope leads:write or audit:read required", read("leads:read webhooks:read").is(http.StatusForbidden).at("message"))
+	require.Equal(t, "Scope leads:write or audit:read required",
+		read("leads:read webhooks:read").is(http.StatusForbidden).at("message"))
 	s.send(call{method: http.MethodGet, path: path, credential: s.stranger("")}).is(http.StatusNotFound)
 
 	_, err = s.pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM backup`)
 	require.NoError(t, err)
-	require.Equal(t, "ERASURE_UNFINISHED", s.as(http.MethodGet, path, "").is(http.StatusNotFound).at("code"), "a restored key is reported")
+	require.Equal(t, "ERASURE_UNFINISHED", s.as(http.MethodGet, path, "").is(http.StatusNotFound).at("code"),
+		"a restored key is reported")
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
-// A request passes, in this order: observe, cors, the router, serve, ask and the handler of its route. The handler returns an
-// answer or an error, which send (answer.go) or fail (errors.go) writes.
+// A request passes, in this order: observe, cors, the router, serve, ask and the handler of its route. The handler
+// returns an answer or an error, which send (answer.go) or fail (errors.go) writes.
 
 // observe wraps all other handlers: it gives the request an id, records the outcome, and turns a panic into an answer.
 func (a *api) observe(next http.Handler) http.Handler {
@@ -57,7 +57,8 @@ func (a *api) observe(next http.Handler) http.Handler {
 	})
 }
 
-// inEveryAnswer are headers of all answers. Their slices are shared: they have no spare capacity, so adding a value copies them.
+// inEveryAnswer are headers of all answers. Their slices are shared: they have no spare capacity, so adding a value
+// copies them.
 var inEveryAnswer = []struct {
 	name   string
 	values []string
@@ -68,8 +69,8 @@ var inEveryAnswer = []struct {
 	{"Cache-Control", []string{"no-store"}}, // answers may hold personal data; the few public documents replace it
 }
 
-// cors lets pages of the listed origins capture leads and record visitors' activity. No other route can be used from another
-// origin. The origins * and null, which any page can have, are ignored.
+// cors lets pages of the listed origins capture leads and record visitors' activity. No other route can be used from
+// another origin. The origins * and null, which any page can have, are ignored.
 func (a *api) cors(next http.Handler) http.Handler {
 	allowed := slices.DeleteFunc(slices.Clone(a.CORSOrigins), func(o string) bool { return o == "*" || o == "null" })
 	if len(allowed) == 0 {
@@ -95,12 +96,14 @@ func (a *api) cors(next http.Handler) http.Handler {
 		header.Set("Access-Control-Allow-Origin", origin)
 		if !preflight {
 			header.Set("Access-Control-Expose-Headers",
-				requestIDHeader+", "+positionHeader+", "+eventHeader+", "+replayedHeader+", Retry-After, RateLimit, RateLimit-Policy")
+				requestIDHeader+", "+positionHeader+", "+eventHeader+", "+replayedHeader+", Retry-After, RateLimit, "+
+					"RateLimit-Policy")
 			next.ServeHTTP(w, r)
 			return
 		}
 		header.Set("Access-Control-Allow-Methods", http.MethodPost)
-		header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Traceparent, "+idempotencyHeader+", "+requestIDHeader)
+		header.Set("Access-Control-Allow-Headers",
+			"Authorization, Content-Type, Traceparent, "+idempotencyHeader+", "+requestIDHeader)
 		header.Set("Access-Control-Max-Age", "600") // seconds
 		w.(*record).route = route
 		w.WriteHeader(http.StatusNoContent)
@@ -156,8 +159,8 @@ func (a *api) serve(route route) http.HandlerFunc {
 		defer func() { x.cancel() }()
 		x.record.route = route.pattern
 		if len(r.TransferEncoding) > 0 {
-			// The request may also have had a Content-Length, which net/http drops. A proxy that uses the length would read the
-			// rest of this body as the next request, so the connection is closed.
+			// The request may also have had a Content-Length, which net/http drops. A proxy that uses the length would
+			// read the rest of this body as the next request, so the connection is closed.
 			w.Header().Set("Connection", "close")
 		}
 		if route.kind != quota.Free { // free routes cost little, and some report the state of an overloaded service
@@ -229,8 +232,8 @@ func (a *api) exchange(w http.ResponseWriter, r *http.Request, rec *record) *exc
 	return x
 }
 
-// bodyRead must be called when the body has been received. If that took long, the request's timeout starts again: a slow client is
-// not a failure of the service.
+// bodyRead must be called when the body has been received. If that took long, the request's timeout starts again: a
+// slow client is not a failure of the service.
 func (x *exchange) bodyRead() {
 	if deadline, _ := x.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
 		x.cancel()
@@ -238,8 +241,9 @@ func (x *exchange) bodyRead() {
 	}
 }
 
-// detached returns the request's context without its cancellation, in which appended bytes are counted. net/http cancels the
-// request's context when the client closes its half of the connection, but such a client may still wait for the answer.
+// detached returns the request's context without its cancellation, in which appended bytes are counted. net/http
+// cancels the request's context when the client closes its half of the connection, but such a client may still wait for
+// the answer.
 func (x *exchange) detached() context.Context {
 	return command.CountAppended(context.WithoutCancel(x.r.Context()), &x.record.appended)
 }
@@ -267,7 +271,9 @@ func (x *exchange) unknownRoute() (answer, error) { return answer{}, x.unknownPa
 func (x *exchange) unknownPath() error {
 	path := x.path()
 	meant := "/" + strings.Join(strings.FieldsFunc(path, func(r rune) bool { return r == '/' }), "/")
-	if meant == path || len(path) > maxShownPath || strings.ContainsFunc(path, func(r rune) bool { return !plainInPath(r) }) {
+	if meant == path || len(path) > maxShownPath || strings.ContainsFunc(path, func(r rune) bool {
+		return !plainInPath(r)
+	}) {
 		return errUnknownRoute
 	}
 	if len(x.methodsOf(meant)) == 0 {
@@ -279,7 +285,8 @@ func (x *exchange) unknownPath() error {
 // maxShownPath is the longest path that an answer repeats, in bytes.
 const maxShownPath = 200
 
-// plainInPath reports whether a character may be repeated as it is: an unreserved one of a URL (RFC 3986, 2.3), or a slash.
+// plainInPath reports whether a character may be repeated as it is: an unreserved one of a URL (RFC 3986, 2.3), or a
+// slash.
 func plainInPath(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-._~", r)
 }
@@ -296,8 +303,9 @@ func (x *exchange) wrongMethod() (answer, error) {
 // record has the data of a request for the access log and the metrics.
 type record struct {
 	http.ResponseWriter
-	requestID  string // as answered
-	ownID      string // generated here; requestID is the same, unless the caller chose it: then it may identify a person
+	requestID string // as answered
+	// generated here; requestID is the same, unless the caller chose it: then it may identify a person
+	ownID      string
 	route      string // a pattern: paths and queries may have personal data
 	account    string
 	credential string // token, jwt or session
@@ -329,8 +337,8 @@ func (r *record) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (r *record) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// recovered answers a panic, if no answer has begun. Only a runtime error is logged with its text: any other value may contain
-// personal data.
+// recovered answers a panic, if no answer has begun. Only a runtime error is logged with its text: any other value may
+// contain personal data.
 func (a *api) recovered(rec *record, r *http.Request, value any) {
 	if value == http.ErrAbortHandler {
 		return
@@ -419,8 +427,8 @@ func visible(s string) bool {
 	return s != ""
 }
 
-// Trace starts the trace of a request. It returns the request with a context that has the trace, the W3C traceparent for the
-// metadata of the events that the request appends, and a function to call when the request has been answered.
+// Trace starts the trace of a request. It returns the request with a context that has the trace, the W3C traceparent
+// for the metadata of the events that the request appends, and a function to call when the request has been answered.
 type Trace func(*http.Request) (traced *http.Request, traceParent string, end func(Traced))
 
 // Traced has the data of a request for a trace: like the access log, no personal data and no secrets.
@@ -449,7 +457,8 @@ func traceParent(header string) string {
 		return ""
 	}
 	parts := traceParentForm.FindStringSubmatch(header)
-	if parts == nil || strings.HasPrefix(header, "ff") || strings.Trim(parts[1], "0") == "" || strings.Trim(parts[2], "0") == "" {
+	if parts == nil || strings.HasPrefix(header, "ff") || strings.Trim(parts[1], "0") == "" ||
+		strings.Trim(parts[2], "0") == "" {
 		return ""
 	}
 	return header
@@ -463,8 +472,8 @@ func traceID(traceParent string) string {
 	return ""
 }
 
-// clientAddress returns the address of a request's client: the peer of the connection or, if that is a trusted proxy, the last address in
-// X-Forwarded-For that is not one. The client itself may have written the addresses before that.
+// clientAddress returns the address of a request's client: the peer of the connection or, if that is a trusted proxy,
+// the last address in X-Forwarded-For that is not one. The client itself may have written the addresses before that.
 func clientAddress(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	client := address(r.RemoteAddr)
 	if !within(client, trusted) {

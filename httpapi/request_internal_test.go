@@ -24,15 +24,19 @@ func TestClientAddress_LastUntrustedHop(t *testing.T) {
 		"an untrusted header":                {"192.0.2.1:5", []string{"192.0.2.9"}, trusted, "192.0.2.1"},
 		"behind a proxy":                     {"10.0.0.1:5", []string{"192.0.2.9"}, trusted, "192.0.2.9"},
 		"an untrusted header behind a proxy": {"10.0.0.1:5", []string{"198.51.100.7, 192.0.2.9"}, trusted, "192.0.2.9"},
-		"behind two":                         {"10.0.0.1:5", []string{"198.51.100.7", "192.0.2.9, 10.2.3.4"}, trusted, "192.0.2.9"},
-		"proxies alone":                      {"10.0.0.1:5", []string{"10.0.0.3,10.0.0.2"}, trusted, "10.0.0.3"},
-		"garbage":                            {"10.0.0.1:5", []string{"192.0.2.9, unknown"}, trusted, "10.0.0.1"},
-		"with a port":                        {"10.0.0.1:5", []string{"192.0.2.9:1234"}, trusted, "192.0.2.9"},
-		"IPv6 with a port":                   {"[fd00::1]:5", []string{"[2001:db8::1]:1234"}, trusted, "2001:db8::1"},
-		"IPv6 in brackets":                   {"[fd00::1]:5", []string{"[2001:db8::1]"}, trusted, "2001:db8::1"},
-		"IPv4 in IPv6":                       {"[::ffff:10.0.0.1]:5", []string{"::ffff:192.0.2.9"}, trusted, "192.0.2.9"},
-		"a zone":                             {"[fe80::1%eth0]:5", nil, trusted, "fe80::1"},
-		"a socket without addresses":         {"@", []string{"192.0.2.9"}, trusted, "invalid IP"},
+		"behind two": {
+			"10.0.0.1:5", []string{"198.51.100.7", "192.0.2.9, 10.2.3.4"}, trusted, "192.0.2.9",
+		},
+		"proxies alone":    {"10.0.0.1:5", []string{"10.0.0.3,10.0.0.2"}, trusted, "10.0.0.3"},
+		"garbage":          {"10.0.0.1:5", []string{"192.0.2.9, unknown"}, trusted, "10.0.0.1"},
+		"with a port":      {"10.0.0.1:5", []string{"192.0.2.9:1234"}, trusted, "192.0.2.9"},
+		"IPv6 with a port": {"[fd00::1]:5", []string{"[2001:db8::1]:1234"}, trusted, "2001:db8::1"},
+		"IPv6 in brackets": {"[fd00::1]:5", []string{"[2001:db8::1]"}, trusted, "2001:db8::1"},
+		"IPv4 in IPv6": {
+			"[::ffff:10.0.0.1]:5", []string{"::ffff:192.0.2.9"}, trusted, "192.0.2.9",
+		},
+		"a zone":                     {"[fe80::1%eth0]:5", nil, trusted, "fe80::1"},
+		"a socket without addresses": {"@", []string{"192.0.2.9"}, trusted, "invalid IP"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = c.remote
@@ -57,7 +61,8 @@ func TestTraceParent_WellFormed(t *testing.T) {
 	require.Equal(t, good, traceParent(good))
 	for _, bad := range []string{
 		"", good + "-x", strings.ToUpper(good), "ff" + good[2:], good[1:],
-		"00-00000000000000000000000000000000-00f067aa0ba902b7-01", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+		"00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
 	} {
 		require.Empty(t, traceParent(bad), bad)
 	}

@@ -70,7 +70,10 @@ func (a *api) routes() []route {
 
 		{get, "/api/v1/crm/events", scoped("leads:read"), quota.Read, (*exchange).listEvents},
 
-		{get, "/api/v1/crm/sources/history", scoped("leads:read"), quota.Read, searching("sources", (*exchange).sourceHistory)},
+		{
+			get, "/api/v1/crm/sources/history", scoped("leads:read"), quota.Read,
+			searching("sources", (*exchange).sourceHistory),
+		},
 		{get, "/api/v1/crm/touches", scoped("leads:read"), quota.Read, searching("touches", (*exchange).touches)},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
 		{get, "/api/v1/crm/attribution", scoped("leads:read"), quota.Stream, (*exchange).attribution},
@@ -96,14 +99,26 @@ func (a *api) routes() []route {
 		{get, webhooks + "/{id}", scoped("webhooks:read"), quota.Read, (*exchange).showEndpoint},
 		{patch, webhooks + "/{id}", scoped("webhooks:write"), quota.Write, (*exchange).updateEndpoint},
 		{del, webhooks + "/{id}", scoped("webhooks:write"), quota.Write, (*exchange).deleteEndpoint},
-		{post, webhooks + "/{id}/secret/rotate", scoped("webhooks:write"), quota.Write, (*exchange).rotateEndpointSecret},
+		{
+			post, webhooks + "/{id}/secret/rotate", scoped("webhooks:write"), quota.Write,
+			(*exchange).rotateEndpointSecret,
+		},
 		{post, webhooks + "/{id}/test", scoped("webhooks:write"), quota.Write, (*exchange).testEndpoint},
-		{post, webhooks + "/{id}/replay", scoped("webhooks:write", "leads:read"), quota.StreamWrite, (*exchange).replayEndpoint},
+		{
+			post, webhooks + "/{id}/replay", scoped("webhooks:write", "leads:read"), quota.StreamWrite,
+			(*exchange).replayEndpoint,
+		},
 		{post, webhooks + "/{id}/filter/preview", scoped("webhooks:write"), quota.Write, (*exchange).previewFilter},
 		{post, webhooks + "/{id}/retry-failed", scoped("webhooks:write"), quota.StreamWrite, (*exchange).retryFailed},
 		{get, webhooks + "/{id}/deliveries", scoped("webhooks:read"), quota.Read, (*exchange).listDeliveries},
-		{get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), quota.Read, (*exchange).showDelivery},
-		{post, webhooks + "/{id}/deliveries/{deliveryId}/retry", scoped("webhooks:write"), quota.Write, (*exchange).retryDelivery},
+		{
+			get, webhooks + "/{id}/deliveries/{deliveryId}", scoped("webhooks:read"), quota.Read,
+			(*exchange).showDelivery,
+		},
+		{
+			post, webhooks + "/{id}/deliveries/{deliveryId}/retry", scoped("webhooks:write"), quota.Write,
+			(*exchange).retryDelivery,
+		},
 
 		{post, intakes, scoped("intakes:write"), quota.Write, (*exchange).createIntake},
 		{get, intakes, scoped("intakes:read"), quota.Read, (*exchange).listIntakes},
@@ -134,8 +149,8 @@ func (a *api) routes() []route {
 	return all
 }
 
-// methodsOf returns the methods of a path, for the Allow header. Routes with an id in their path count only if there is none for
-// exactly this path.
+// methodsOf returns the methods of a path, for the Allow header. Routes with an id in their path count only if there is
+// none for exactly this path.
 func (a *api) methodsOf(path string) []string {
 	var allowed, literal []string
 	for _, method := range []string{

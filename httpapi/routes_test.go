@@ -65,14 +65,15 @@ func TestRoutes_NamesStrayPath(t *testing.T) {
 	id := ulid.Make().String()
 	const tooMany = " has a slash too many"
 	for path, want := range map[string]string{
-		leads + "/":                       "Not found: " + leads + "/" + tooMany + "; try " + leads,
-		"/" + leads:                       "Not found: /" + leads + tooMany + "; try " + leads,
-		"/api/v1//crm/leads/" + id + "//": "Not found: /api/v1//crm/leads/" + id + "//" + tooMany + "; try " + leads + "/" + id,
-		"/nowhere/":                       "Not found: /nowhere/" + tooMany,
-		"/nowhere":                        "Not found",
-		leads + "/<b>/":                   "Not found",
-		leads + "/%3Cb%3E/":               "Not found",
-		leads + "/%E2%80%AE/":             "Not found",
+		leads + "/": "Not found: " + leads + "/" + tooMany + "; try " + leads,
+		"/" + leads: "Not found: /" + leads + tooMany + "; try " + leads,
+		"/api/v1//crm/leads/" + id + "//": "Not found: /api/v1//crm/leads/" + id + "//" + tooMany + "; try " + leads +
+			"/" + id,
+		"/nowhere/":           "Not found: /nowhere/" + tooMany,
+		"/nowhere":            "Not found",
+		leads + "/<b>/":       "Not found",
+		leads + "/%3Cb%3E/":   "Not found",
+		leads + "/%E2%80%AE/": "Not found",
 		leads + "/" + strings.Repeat("a", 1000) + "/": "Not found",
 	} {
 		for _, method := range []string{http.MethodGet, "BREW"} {
@@ -93,25 +94,32 @@ func TestParams_ListValidation(t *testing.T) {
 		"createdSince=yesterday": "createdSince", "createdUntil=2026-13-01T00:00:00Z": "createdUntil",
 		"minPosition=-1": "minPosition", "minPosition=18446744073709551616": "minPosition",
 		"q=%00": "q", "phone=x": "phone", "email=x": "email",
-		"limit=%zz": "limit", "status=won%": "status", "cursor=%": "cursor", "createdSince=%2": "createdSince", "minPosition=%x": "minPosition",
-		"status=new&status=won": "status", "limit=2&limit=2": "limit", "limit=2;status=won": "limit",
+		"limit=%zz": "limit", "status=won%": "status", "cursor=%": "cursor", "createdSince=%2": "createdSince",
+		"minPosition=%x": "minPosition", "status=new&status=won": "status", "limit=2&limit=2": "limit",
+		"limit=2;status=won": "limit",
 	} {
-		require.Equal(t, []string{field}, s.as(http.MethodGet, leads+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
+		require.Equal(t, []string{field},
+			s.as(http.MethodGet, leads+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
 	}
 	both := s.as(http.MethodGet, leads+"?limit=0&createdSince=x", "")
 	require.ElementsMatch(t, []string{"limit", "createdSince"}, both.fieldsNamed())
 	s.as(http.MethodGet, leads+"?limit=200&unknown=1&unknown=%zz&%zz=1&&", "").is(http.StatusOK)
 	captured := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
 	asItWas := s.as(http.MethodGet, leads+"/"+s.leadID(captured)+"?asOf=2026-01-01T00:00:00Z&minPosition=x", "")
-	require.Equal(t, []string{"minPosition"}, asItWas.fieldsNamed(), "an invalid position is rejected without a read of a view")
+	require.Equal(t, []string{"minPosition"}, asItWas.fieldsNamed(),
+		"an invalid position is rejected without a read of a view")
 	require.Empty(t, s.as(http.MethodGet, leads+"?status=new;x", "").at("data"), "a semicolon is part of a value")
 }
 
 func TestLeads_StageFilterIgnoresCase(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"Νέος", "Sold", "Geſchloſſen"}})
-	for phone, stage := range map[string]string{"9876543210": "ΝΈΟΣ", "9876543211": "SOLD", "9876543212": "GESCHLOSSEN"} {
+	s.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, Stages: []string{"Νέος", "Sold", "Geſchloſſen"},
+	})
+	for phone, stage := range map[string]string{
+		"9876543210": "ΝΈΟΣ", "9876543211": "SOLD", "9876543212": "GESCHLOSSEN",
+	} {
 		captured := s.capture(fmt.Sprintf(`{"phone":%q,"status":%q}`, phone, stage)).is(http.StatusCreated)
 		for _, written := range []string{stage, strings.ToLower(stage), captured.at("data", "status").(string)} {
 			found := s.as(http.MethodGet, after(leads+"?status="+url.QueryEscape(written), captured), "")
@@ -132,7 +140,8 @@ func TestLeads_StageFilterWithoutLog(t *testing.T) {
 // stopLeads stops the view of leads until the test ends.
 func (s *service) stopLeads() {
 	s.t.Helper()
-	s.as(http.MethodGet, after(leads, s.capture(`{"email":"first@example.com"}`).is(http.StatusCreated)), "").is(http.StatusOK)
+	s.as(http.MethodGet, after(leads, s.capture(`{"email":"first@example.com"}`).is(http.StatusCreated)),
+		"").is(http.StatusOK)
 	tx, err := pgtest.Connect(s.t, s.url).Begin(s.t.Context())
 	require.NoError(s.t, err)
 	pgtest.Exec(s.t, tx, `SELECT FROM views.checkpoint WHERE projector = 'lead' FOR UPDATE`)
@@ -157,7 +166,9 @@ func TestMinPosition_ViewBehind(t *testing.T) {
 	s := startAlone(t)
 	s.stopLeads()
 	write := s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated)
-	r := s.request(call{method: http.MethodGet, path: after(leads, write), credential: s.jwt}).is(http.StatusServiceUnavailable)
+	r := s.request(call{
+		method: http.MethodGet, path: after(leads, write), credential: s.jwt,
+	}).is(http.StatusServiceUnavailable)
 	require.Equal(t, "Service unavailable", r.at("message"))
 	require.Equal(t, "1", r.header.Get("Retry-After"))
 }
@@ -166,7 +177,9 @@ func TestRequestID_KeptWhenValid(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	name := func(given string) string {
-		return s.send(call{method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Request-Id": given}}).header.Get("X-Request-Id")
+		return s.send(call{
+			method: http.MethodGet, path: "/healthz", header: map[string]string{"X-Request-Id": given},
+		}).header.Get("X-Request-Id")
 	}
 	require.Equal(t, "job-7/é"[:6], name("job-7/"))
 	for _, invalid := range []string{"", "two words", "é", strings.Repeat("x", 129)} {
@@ -186,7 +199,8 @@ func TestAccessLog_OmitsPathAndQuery(t *testing.T) {
 	require.Contains(t, log, `"method":"GET","route":"/api/v1/crm/leads/{id}","status":404`)
 	require.Contains(t, log, `"account":"`+s.account+`","credential":"jwt"`)
 	require.Regexp(t, `"route":"/console/sign-in","status":303,.*"account":"`+s.account+`"`, log)
-	require.Regexp(t, `"route":"/console/leads/{id}","status":404,.*"account":"`+s.account+`","credential":"session"`, log)
+	require.Regexp(t,
+		`"route":"/console/leads/{id}","status":404,.*"account":"`+s.account+`","credential":"session"`, log)
 	require.Contains(t, s.send(call{method: http.MethodGet, path: "/metrics"}).raw,
 		`leadlog_http_requests_total{method="GET",route="/api/v1/crm/leads/{id}",status="404"} 1`)
 }
@@ -195,7 +209,10 @@ func TestCORS_ListedOrigins(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *httpapi.Options) { o.CORSOrigins = []string{"https://form.example", "null", "*"} })
 	ask := func(method, path, origin string) reply {
-		return s.send(call{method: method, path: path, header: map[string]string{"Origin": origin, "Access-Control-Request-Method": "POST"}})
+		return s.send(call{
+			method: method, path: path,
+			header: map[string]string{"Origin": origin, "Access-Control-Request-Method": "POST"},
+		})
 	}
 	preflight := ask(http.MethodOptions, leads, "https://form.example")
 	require.Equal(t, http.StatusNoContent, preflight.status)
@@ -205,25 +222,33 @@ func TestCORS_ListedOrigins(t *testing.T) {
 	require.NotEmpty(t, preflight.header.Get("Access-Control-Max-Age"), "the preflight is cached")
 	refused := ask(http.MethodPost, leads, "https://form.example")
 	require.Equal(t, http.StatusUnauthorized, refused.status)
-	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"), "CORS lets the page read the error")
+	require.Equal(t, "https://form.example", refused.header.Get("Access-Control-Allow-Origin"),
+		"CORS lets the page read the error")
 	for _, name := range []string{"X-Request-Id", "X-Event-Id", "Retry-After", "RateLimit"} {
 		require.Contains(t, refused.header.Get("Access-Control-Expose-Headers"), name)
 	}
 	for _, path := range []string{visitors + "v/activity", visitors + "a%2Fb/activity"} {
 		require.Equal(t, http.StatusNoContent, ask(http.MethodOptions, path, "https://form.example").status)
-		require.Equal(t, "https://form.example", ask(http.MethodPost, path, "https://form.example").header.Get("Access-Control-Allow-Origin"))
+		require.Equal(t, "https://form.example",
+			ask(http.MethodPost, path, "https://form.example").header.Get("Access-Control-Allow-Origin"))
 	}
 	require.Contains(t, s.log.String(), `"method":"OPTIONS","route":"/api/v1/crm/visitors/{id}/activity","status":204`)
 	for _, other := range []reply{
-		ask(http.MethodOptions, visitors+"v", "https://form.example"), ask(http.MethodOptions, leads+"/x/activity", "https://form.example"),
+		ask(http.MethodOptions, visitors+"v", "https://form.example"),
+		ask(http.MethodOptions, leads+"/x/activity", "https://form.example"),
 		ask(http.MethodOptions, leads, "https://form.example.evil"), ask(http.MethodOptions, leads, "null"),
-		ask(http.MethodOptions, leads, "*"), ask(http.MethodOptions, tokens, "https://form.example"), ask(http.MethodPost, leads, "HTTPS://FORM.EXAMPLE"),
+		ask(http.MethodOptions, leads, "*"), ask(http.MethodOptions, tokens, "https://form.example"),
+		ask(http.MethodPost, leads, "HTTPS://FORM.EXAMPLE"),
 		ask(http.MethodGet, leads, "https://form.example"), // a list is not open to pages
-		s.send(call{method: http.MethodOptions, path: leads, header: map[string]string{"Origin": "https://form.example", "Access-Control-Request-Method": "GET"}}),
+		s.send(call{
+			method: http.MethodOptions, path: leads,
+			header: map[string]string{"Origin": "https://form.example", "Access-Control-Request-Method": "GET"},
+		}),
 	} {
 		require.Empty(t, other.header.Get("Access-Control-Allow-Origin"))
 	}
-	require.Contains(t, ask(http.MethodPost, leads, "https://other.example").header.Values("Vary"), "Origin", "caches store one answer for each origin")
+	require.Contains(t, ask(http.MethodPost, leads, "https://other.example").header.Values("Vary"), "Origin",
+		"caches store one answer for each origin")
 }
 
 func TestRoutes_BasePath(t *testing.T) {
@@ -279,7 +304,9 @@ func TestCredentials_OnlyGuessesLimited(t *testing.T) {
 	}
 	require.True(t, limited)
 	require.Equal(t, http.StatusBadRequest, good(value))
-	expired, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{Account: s.account, Subject: "ann", TTL: time.Second}, time.Now().Add(-time.Hour))
+	expired, err := httpapi.MintHS256([]byte(jwtSecret), httpapi.Minting{
+		Account: s.account, Subject: "ann", TTL: time.Second,
+	}, time.Now().Add(-time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusUnauthorized, good(expired), "an expired JWT of the issuer is not a guess")
 	require.Equal(t, http.StatusBadRequest, good(s.jwt))
@@ -289,8 +316,11 @@ func TestCredentials_OnlyGuessesLimited(t *testing.T) {
 func TestServer_MalformedRequests(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for _, line := range []string{"OPTIONS * HTTP/1.1", "GET //api/v1/crm/leads HTTP/1.1", "GET /api/v1/crm/leads/../tokens HTTP/1.1"} {
-		r := s.exchangeText(s.server.Listener.Addr().String(), line+"\r\nHost: x\r\nConnection: close\r\n\r\n").is(http.StatusNotFound)
+	for _, line := range []string{
+		"OPTIONS * HTTP/1.1", "GET //api/v1/crm/leads HTTP/1.1", "GET /api/v1/crm/leads/../tokens HTTP/1.1",
+	} {
+		r := s.exchangeText(s.server.Listener.Addr().String(),
+			line+"\r\nHost: x\r\nConnection: close\r\n\r\n").is(http.StatusNotFound)
 		require.Equal(t, false, r.at("success"))
 	}
 }
@@ -306,9 +336,13 @@ func TestBody_TooSlowOrTooLarge(t *testing.T) {
 	}{
 		"an incomplete body": {address, "Content-Length: 9\r\n", `{"a"`, http.StatusRequestTimeout},
 		"an invalid chunk":   {usual, "Transfer-Encoding: chunked\r\n", "zz\r\n", http.StatusBadRequest},
-		"chunks without end": {usual, "Transfer-Encoding: chunked\r\n", "200001\r\n" + strings.Repeat("x", 2<<20+1) + "\r\n", http.StatusRequestEntityTooLarge},
+		"chunks without end": {
+			usual, "Transfer-Encoding: chunked\r\n", "200001\r\n" + strings.Repeat("x", 2<<20+1) + "\r\n",
+			http.StatusRequestEntityTooLarge,
+		},
 	} {
-		r := s.exchangeText(c.address, "POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\n"+c.headers+"\r\n"+c.body)
+		r := s.exchangeText(c.address,
+			"POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\n"+c.headers+"\r\n"+c.body)
 		require.Equal(t, c.status, r.status, name)
 		require.Equal(t, false, r.at("success"), name)
 	}
@@ -326,7 +360,10 @@ func TestMonitoring_SharesConcurrentChecks(t *testing.T) {
 			<-resume
 		}
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "looked_at"}, func() float64 { runCheck(); return 7 }))
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "looked_at"}, func() float64 {
+			runCheck()
+			return 7
+		}))
 		api := httpapi.New(httpapi.Options{
 			Log: slog.New(slog.DiscardHandler), Metrics: registry,
 			Ready: func(context.Context) []httpapi.Component {
@@ -349,7 +386,8 @@ func TestMonitoring_SharesConcurrentChecks(t *testing.T) {
 				require.Equal(t, http.StatusOK, answer.Code)
 				require.Contains(t, answer.Body.String(), want)
 			}
-			go api.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			go api.ServeHTTP(httptest.NewRecorder(),
+				httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 			resume <- struct{}{}
 			synctest.Wait()
 			require.EqualValues(t, 2, checks.Load(), "a later request runs a new check")

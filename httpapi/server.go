@@ -12,8 +12,8 @@ import (
 
 const (
 	writeTimeout = time.Minute
-	// maxHeader bounds a request's line and headers. The API answers paths of up to half of this in its envelope; net/http itself
-	// answers longer ones.
+	// maxHeader bounds a request's line and headers. The API answers paths of up to half of this in its envelope;
+	// net/http itself answers longer ones.
 	maxHeader = 96 << 10 // bytes
 )
 
@@ -33,7 +33,8 @@ func NewServer(addr string, handler http.Handler) *http.Server {
 
 const (
 	maxConns = 16_384
-	// reservedFiles is the number of file descriptors that are not for clients: for the database, the log, webhooks and others.
+	// reservedFiles is the number of file descriptors that are not for clients: for the database, the log, webhooks and
+	// others.
 	reservedFiles = 512
 )
 
@@ -46,9 +47,9 @@ func maxConnections() int {
 	return max(int(files.Cur)-reservedFiles, int(files.Cur)/2)
 }
 
-// connections bounds the number of open connections. Beyond the maximum it closes the one that has been idle longest: waiting for
-// a request's header, for the rest of a body that is not read, or for an unauthenticated client to read its answer. It never closes
-// a connection with an authenticated request in flight; these have a limit of their own.
+// connections bounds the number of open connections. Beyond the maximum it closes the one that has been idle longest:
+// waiting for a request's header, for the rest of a body that is not read, or for an unauthenticated client to read its
+// answer. It never closes a connection with an authenticated request in flight; these have a limit of their own.
 type connections struct {
 	max  int
 	mu   sync.Mutex

@@ -70,8 +70,8 @@ func answersOf(t *testing.T, conn net.Conn) (statuses []int) {
 	}
 }
 
-// TestServer_RejectsRequestSmuggling sends requests whose end proxies and servers have parsed differently. A hidden request follows
-// each of them, and must not be answered.
+// TestServer_RejectsRequestSmuggling sends requests whose end proxies and servers have parsed differently. A hidden
+// request follows each of them, and must not be answered.
 func TestServer_RejectsRequestSmuggling(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -80,29 +80,43 @@ func TestServer_RejectsRequestSmuggling(t *testing.T) {
 		headers, body string
 		want          []int
 	}{
-		"a length and chunks":             {"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
-		"chunks and a length":             {"Transfer-Encoding: chunked\r\nContent-Length: 100\r\n", "0\r\n\r\n" + hidden, []int{400}},
-		"chunks alone":                    {"Transfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
-		"two lengths":                     {"Content-Length: 2\r\nContent-Length: 3\r\n", "{}" + hidden, []int{400}},
-		"two lengths in one":              {"Content-Length: 2, 3\r\n", "{}" + hidden, []int{400}},
-		"a length with a sign":            {"Content-Length: +2\r\n", "{}" + hidden, []int{400}},
-		"a negative length":               {"Content-Length: -2\r\n", "{}" + hidden, []int{400}},
-		"a length in hex":                 {"Content-Length: 0x2\r\n", "{}" + hidden, []int{400}},
-		"a length that overflows":         {"Content-Length: 99999999999999999999\r\n", "{}" + hidden, []int{400}},
-		"chunks and gzip":                 {"Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
-		"chunks twice":                    {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
-		"chunks, then identity":           {"Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"a length and chunks": {
+			"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400},
+		},
+		"chunks and a length": {
+			"Transfer-Encoding: chunked\r\nContent-Length: 100\r\n", "0\r\n\r\n" + hidden, []int{400},
+		},
+		"chunks alone":            {"Transfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
+		"two lengths":             {"Content-Length: 2\r\nContent-Length: 3\r\n", "{}" + hidden, []int{400}},
+		"two lengths in one":      {"Content-Length: 2, 3\r\n", "{}" + hidden, []int{400}},
+		"a length with a sign":    {"Content-Length: +2\r\n", "{}" + hidden, []int{400}},
+		"a negative length":       {"Content-Length: -2\r\n", "{}" + hidden, []int{400}},
+		"a length in hex":         {"Content-Length: 0x2\r\n", "{}" + hidden, []int{400}},
+		"a length that overflows": {"Content-Length: 99999999999999999999\r\n", "{}" + hidden, []int{400}},
+		"chunks and gzip":         {"Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
+		"chunks twice": {
+			"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n" + hidden, []int{501},
+		},
+		"chunks, then identity": {
+			"Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n" + hidden, []int{501},
+		},
 		"an unknown coding":               {"Transfer-Encoding: xchunked\r\n", "0\r\n\r\n" + hidden, []int{501}},
 		"a space before the colon":        {"Transfer-Encoding : chunked\r\n", "0\r\n\r\n" + hidden, []int{400}},
 		"a control character in a header": {"X: a\x01b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
 		"NUL in a header":                 {"X: a\x00b\r\nContent-Length: 2\r\n", "{}" + hidden, []int{400}},
-		"a chunk whose length overflows":  {"Transfer-Encoding: chunked\r\n", "ffffffffffffffff1\r\n{}\r\n0\r\n\r\n" + hidden, []int{400}},
-		"a chunk longer than its length":  {"Transfer-Encoding: chunked\r\n", "2\r\n{}{}\r\n0\r\n\r\n" + hidden, []int{400}},
+		"a chunk whose length overflows": {
+			"Transfer-Encoding: chunked\r\n", "ffffffffffffffff1\r\n{}\r\n0\r\n\r\n" + hidden, []int{400},
+		},
+		"a chunk longer than its length": {
+			"Transfer-Encoding: chunked\r\n", "2\r\n{}{}\r\n0\r\n\r\n" + hidden, []int{400},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := s.dial()
-			sendText(conn, "POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\nContent-Type: application/json\r\n"+c.headers+"\r\n"+c.body)
+			sendText(conn,
+				"POST "+leads+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "+s.jwt+"\r\nContent-Type: "+
+					"application/json\r\n"+c.headers+"\r\n"+c.body)
 			require.Equal(t, c.want, answersOf(t, conn))
 		})
 	}
@@ -148,8 +162,14 @@ func TestServer_RejectsContentEncoding(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	for _, path := range []string{leads, batch, tokens, endpoints} {
-		for _, coding := range []string{"gzip", "deflate", "br", "zstd", "x-gzip", "compress", "GZIP", "identity, gzip", "gzip, identity", "nonsense"} {
-			r := s.request(call{method: http.MethodPost, path: path, credential: s.jwt, body: `{}`, header: map[string]string{"Content-Encoding": coding}})
+		for _, coding := range []string{
+			"gzip", "deflate", "br", "zstd", "x-gzip", "compress", "GZIP", "identity, gzip", "gzip, identity",
+			"nonsense",
+		} {
+			r := s.request(call{
+				method: http.MethodPost, path: path, credential: s.jwt, body: `{}`,
+				header: map[string]string{"Content-Encoding": coding},
+			})
 			require.Equal(t, http.StatusUnsupportedMediaType, r.status, "%s %s: %s", path, coding, r.raw)
 			require.Contains(t, r.at("message"), "Content-Encoding", "the message has the name of the header")
 		}
@@ -172,12 +192,16 @@ func TestServer_BoundsAnswerSize(t *testing.T) {
 		"a long phone":     `{"phone":"` + strings.Repeat("9", 50_000) + `"}`,
 		"a long email":     `{"email":"` + strings.Repeat("a.", 20_000) + `@example.com"}`,
 		"a long URL":       `{"url":"https://` + strings.Repeat("a.", 20_000) + `example.com"}`,
-		"a long list":      `{"url":"https://example.com","events":["x"` + strings.Repeat(`,"x"`, 10_000) + `],"stages":["x"` + strings.Repeat(`,"x"`, 100) + `]}`,
+		"a long list": `{"url":"https://example.com","events":["x"` + strings.Repeat(`,"x"`, 10_000) +
+			`],"stages":["x"` + strings.Repeat(`,"x"`, 100) + `]}`,
 	}
 	for name, body := range bodies {
 		for _, c := range []call{
-			{method: http.MethodPost, path: leads}, {method: http.MethodPost, path: endpoints}, {method: http.MethodPost, path: tokens},
-			{method: http.MethodPatch, path: leads + "/" + missingID}, {method: http.MethodPost, path: visitors + "v/activity"},
+			{method: http.MethodPost, path: leads}, {method: http.MethodPost, path: endpoints},
+			{method: http.MethodPost, path: tokens},
+			{
+				method: http.MethodPatch, path: leads + "/" + missingID,
+			}, {method: http.MethodPost, path: visitors + "v/activity"},
 			{method: http.MethodPut, path: accounts + s.id("any"), credential: admin},
 		} {
 			if c.body = body; c.credential == "" {
@@ -203,8 +227,9 @@ func TestServer_HostilePathIDs(t *testing.T) {
 	t.Parallel()
 	s := unlimited(t)
 	hostile := []string{
-		"%00", "a%00b", "%FF%FE", "%2e%2e%2fx", "%2F", "a%2Fb", strings.Repeat("a", 64<<10), strings.Repeat("%00", 20<<10),
-		"%F0%9F%92%A9", "%25", "'%3B--", "%E2%80%AE", "a%0d%0aX-Evil:%201", "x", "%20", "..%2f", strings.ToLower(ulid.Make().String()),
+		"%00", "a%00b", "%FF%FE", "%2e%2e%2fx", "%2F", "a%2Fb", strings.Repeat("a", 64<<10),
+		strings.Repeat("%00", 20<<10), "%F0%9F%92%A9", "%25", "'%3B--", "%E2%80%AE", "a%0d%0aX-Evil:%201", "x", "%20",
+		"..%2f", strings.ToLower(ulid.Make().String()),
 	}
 	for _, o := range operations() {
 		if !strings.Contains(o.path, "{") {
@@ -233,8 +258,8 @@ func bodyFor(o operation) string {
 	return `{"type":"click"}`
 }
 
-// net/http treats a half-closed connection as closed and cancels the request's context. The answer was once not written then, and the
-// client received an empty 200, which means merged.
+// net/http treats a half-closed connection as closed and cancels the request's context. The answer was once not written
+// then, and the client received an empty 200, which means merged.
 func TestServer_HalfClosedConnection(t *testing.T) {
 	t.Parallel()
 	s := start(t)

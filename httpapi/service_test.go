@@ -46,7 +46,8 @@ const (
 	ownAccount = "acme" // the name of a test's account; service.account is its id
 )
 
-// service is a process of the API, as one test uses it. The test has accounts of its own and, on a shared process, a client address.
+// service is a process of the API, as one test uses it. The test has accounts of its own and, on a shared process, a
+// client address.
 type service struct {
 	*process
 	names
@@ -78,8 +79,8 @@ type connections struct {
 	queuing sync.Once // of fanOut
 }
 
-// start serves an account with the feature crm_api. The tests share one database, and unless options are changed one process. A test of
-// TestOnEventStoreDB has a database of its own.
+// start serves an account with the feature crm_api. The tests share one database, and unless options are changed one
+// process. A test of TestOnEventStoreDB has a database of its own.
 func start(t *testing.T, change ...func(*httpapi.Options)) *service {
 	t.Helper()
 	if onEventStoreDB(t) {
@@ -95,7 +96,8 @@ func start(t *testing.T, change ...func(*httpapi.Options)) *service {
 // unchanged changes no option.
 func unchanged(*httpapi.Options) {}
 
-// startAlone is start with a database of its own, for a test that breaks it, or that looks at rows or events of all accounts.
+// startAlone is start with a database of its own, for a test that breaks it, or that looks at rows or events of all
+// accounts.
 func startAlone(t *testing.T, change ...func(*httpapi.Options)) *service {
 	t.Helper()
 	url := migrated(t)
@@ -103,7 +105,9 @@ func startAlone(t *testing.T, change ...func(*httpapi.Options)) *service {
 }
 
 // startOn is startAlone on a database, with a log at an address, and only some of the views.
-func startOn(t *testing.T, url, events string, views []projection.Projector, change ...func(*httpapi.Options)) *service {
+func startOn(
+	t *testing.T, url, events string, views []projection.Projector, change ...func(*httpapi.Options),
+) *service {
 	t.Helper()
 	c := connect(t, url, events)
 	c.project(views)
@@ -156,7 +160,8 @@ func connect(t testing.TB, url, events string) *connections {
 	return c
 }
 
-// process starts a process with changed options. Its log output is that of the connections, unless a test that does not own them starts it.
+// process starts a process with changed options. Its log output is that of the connections, unless a test that does not
+// own them starts it.
 func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *process {
 	t.Helper()
 	p := &process{connections: c, output: c.output}
@@ -179,9 +184,14 @@ func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *p
 	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
 	require.NoError(t, err)
 	options := httpapi.Options{
-		Commands: p.commands, Eraser: c.eraser(), Resubmissions: resubmit.Queue{Pool: c.pool, Store: c.store}, Directory: directory, Query: query.New(c.pool, c.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)), JWT: verifier, Log: log, PreviewFilter: previewing(c.store),
-		Uses: sampling(t, c.store, log), Tree: signer, LogTree: logtree.Reader{Pool: c.pool, Log: c.store.below, Origin: logOrigin, Open: c.store.OpenWithNonce},
-		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.Postgres{Pool: c.pool}}, Metrics: prometheus.NewRegistry(),
+		Commands: p.commands, Eraser: c.eraser(), Resubmissions: resubmit.Queue{Pool: c.pool, Store: c.store},
+		Directory: directory,
+		Query:     query.New(c.pool, c.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)),
+		JWT:       verifier, Log: log, PreviewFilter: previewing(c.store),
+		Uses: sampling(t, c.store, log), Tree: signer,
+		LogTree:   logtree.Reader{Pool: c.pool, Log: c.store.below, Origin: logOrigin, Open: c.store.OpenWithNonce},
+		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.Postgres{Pool: c.pool}},
+		Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {
 		c(&options)
@@ -224,7 +234,9 @@ func (c *connections) project(views []projection.Projector) {
 	if len(views) == 0 {
 		return
 	}
-	runner, err := projection.New(projection.Options{URL: c.url, Store: c.store, Projectors: views, Log: logTo(c.output)})
+	runner, err := projection.New(projection.Options{
+		URL: c.url, Store: c.store, Projectors: views, Log: logTo(c.output),
+	})
 	require.NoError(c.owner, err)
 	inBackground(c.owner, runner.Run)
 }
@@ -294,7 +306,8 @@ type reply struct {
 	body   map[string]any
 }
 
-// send makes a request and requires that a JSON answer has the envelope. It repeats a GET that is refused because a view is behind.
+// send makes a request and requires that a JSON answer has the envelope. It repeats a GET that is refused because a
+// view is behind.
 func (s *service) send(c call) reply {
 	s.t.Helper()
 	r := s.request(c)
@@ -371,8 +384,8 @@ func (s *service) last() eventstore.Position {
 	return events[len(events)-1].Position
 }
 
-// writtenSince returns the types of the account's events after a position, without records of reads of leads. It requires that there is at
-// most one such record a minute for each caller and lead.
+// writtenSince returns the types of the account's events after a position, without records of reads of leads. It
+// requires that there is at most one such record a minute for each caller and lead.
 func (s *service) writtenSince(after eventstore.Position) (types []string) {
 	s.t.Helper()
 	seen := map[string]bool{}
@@ -501,12 +514,18 @@ func (l logSince) String() string {
 func logTo(output *syncBuffer) *slog.Logger { return slog.New(slog.NewJSONHandler(output, nil)) }
 
 // previewing returns the preview of filters as the service configures it.
-func previewing(store eventstore.Store) func(context.Context, []query.FeedEvent, string, func(context.Context) (func(), error)) (query.FilterPreview, error) {
+func previewing(store eventstore.Store) func(
+	context.Context, []query.FeedEvent, string, func(context.Context) (func(), error),
+) (query.FilterPreview, error) {
 	filters := delivery.NewFilters(store, nil)
-	return func(ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (func(), error)) (query.FilterPreview, error) {
+	return func(
+		ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (func(), error),
+	) (query.FilterPreview, error) {
 		var places []delivery.Source
 		for _, e := range events {
-			places = append(places, delivery.Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type})
+			places = append(places, delivery.Source{
+				Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type,
+			})
 		}
 		preview, err := filters.Preview(ctx, places, filter, turn)
 		return query.FilterPreview(preview), err

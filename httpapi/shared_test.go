@@ -27,8 +27,8 @@ func (s suite) Run() int {
 	return s.M.Run()
 }
 
-// shared are two processes on one database with the log and all views. The first test that needs one starts it. Each test has accounts and
-// a client address of its own.
+// shared are two processes on one database with the log and all views. The first test that needs one starts it. Each
+// test has accounts and a client address of its own.
 var shared processes
 
 type processes struct {

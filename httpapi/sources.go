@@ -8,8 +8,8 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// sourceHistory answers where all leads of the account came from: page by page as JSON, all at once as CSV, JSON lines or
-// Parquet.
+// sourceHistory answers where all leads of the account came from: page by page as JSON, all at once as CSV, JSON lines
+// or Parquet.
 func (x *exchange) sourceHistory() (answer, error) {
 	p := x.params()
 	filter := query.SourceFilter{Source: p.source(), Since: p.time("since"), Until: p.time("until")}
@@ -18,8 +18,10 @@ func (x *exchange) sourceHistory() (answer, error) {
 		return answer{}, err
 	}
 	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
-		return exported(x, "sources", media, export.Sources(), x.Query.SourcesAll(x.detached(), x.caller.Account, filter)), nil
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
+		mediaParquet); media != mediaJSON {
+		return exported(x, "sources", media, export.Sources(),
+			x.Query.SourcesAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.Sources(x.ctx, x.caller.Account, filter, page))
 }
@@ -49,7 +51,8 @@ func (x *exchange) listUsage() (answer, error) {
 func (x *exchange) listRefused() (answer, error) {
 	p := x.params()
 	filter := query.RefusedFilter{
-		Source: p.source(), Code: p.oneOf("code", lead.CodeDuplicateSource, lead.CodeDuplicateEmail), Since: p.time("since"), Until: p.time("until"),
+		Source: p.source(), Code: p.oneOf("code", lead.CodeDuplicateSource, lead.CodeDuplicateEmail),
+		Since: p.time("since"), Until: p.time("until"),
 	}
 	return accountList(x, p, func(page query.Page) (query.List[query.RefusedArrival], error) {
 		return x.Query.Refused(x.ctx, x.caller.Account, filter, page)

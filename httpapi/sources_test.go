@@ -16,7 +16,8 @@ const (
 	report  = "/api/v1/crm/sources/report"
 )
 
-// arrivals captures two leads, with three merges and a refusal. One lead is won, with the value 1200.50. It returns the last answer.
+// arrivals captures two leads, with three merges and a refusal. One lead is won, with the value 1200.50. It returns the
+// last answer.
 func arrivals(t *testing.T, s *service) reply {
 	t.Helper()
 	for body, status := range map[string]int{
@@ -51,7 +52,10 @@ func TestSources_HistoryFormats(t *testing.T) {
 	require.Empty(t, s.as(http.MethodGet, path+"&until=2000-01-01T00:00:00Z", "").at("data"))
 	require.Empty(t, s.as(http.MethodGet, path+"&since=2999-01-01T00:00:00Z", "").at("data"))
 
-	table := s.send(call{method: http.MethodGet, path: path + "&source=website", credential: s.jwt, header: map[string]string{"Accept": "text/csv"}})
+	table := s.send(call{
+		method: http.MethodGet, path: path + "&source=website", credential: s.jwt,
+		header: map[string]string{"Accept": "text/csv"},
+	})
 	require.Equal(t, "text/csv; charset=utf-8", table.header.Get("Content-Type"))
 	rows, err := csv.NewReader(strings.NewReader(table.raw)).ReadAll()
 	require.NoError(t, err)
@@ -59,7 +63,10 @@ func TestSources_HistoryFormats(t *testing.T) {
 	require.Equal(t, "source", rows[0][1])
 	require.Equal(t, []string{"website", `{"source":"website","utm":"=1+1"}`}, []string{rows[1][1], rows[1][11]})
 
-	lines := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "application/x-ndjson"}})
+	lines := s.send(call{
+		method: http.MethodGet, path: path, credential: s.jwt,
+		header: map[string]string{"Accept": "application/x-ndjson"},
+	})
 	streamed := strings.Split(strings.TrimSuffix(lines.raw, "\n"), "\n")
 	require.Len(t, streamed, 5)
 	for i, line := range streamed {
@@ -68,8 +75,10 @@ func TestSources_HistoryFormats(t *testing.T) {
 		require.Equal(t, all[i], entry)
 	}
 
-	require.Empty(t, s.send(call{method: http.MethodGet, path: history, credential: s.stranger("")}).at("data"), "another account's")
-	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
+	require.Empty(t, s.send(call{method: http.MethodGet, path: history, credential: s.stranger("")}).at("data"),
+		"another account's")
+	require.Equal(t, http.StatusForbidden,
+		s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
 	s.as(http.MethodGet, history+"?cursor=x", "").is(http.StatusBadRequest)
 }
 
@@ -107,7 +116,8 @@ func TestSources_Report(t *testing.T) {
 	rest := s.as(http.MethodGet, report+"?interval=month&cursor="+first.at("nextCursor").(string), "")
 	require.Len(t, rest.at("data"), 3)
 	require.Equal(t, []string{"interval"}, s.as(http.MethodGet, report+"?interval=year", "").fieldsNamed())
-	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: report, credential: s.mint(ownAccount, "tokens:read")}).status)
+	require.Equal(t, http.StatusForbidden,
+		s.send(call{method: http.MethodGet, path: report, credential: s.mint(ownAccount, "tokens:read")}).status)
 }
 
 func TestLeads_AsOf(t *testing.T) {
@@ -134,5 +144,8 @@ func TestLeads_AsOf(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, before.status, before.raw)
 	require.Equal(t, "Lead not found", before.at("message"))
 	require.Equal(t, []string{"asOf"}, asOf("yesterday").fieldsNamed())
-	s.send(call{method: http.MethodGet, path: "/api/v1/crm/leads/" + id + "?asOf=2999-01-01T00:00:00Z", credential: s.stranger("")}).is(http.StatusNotFound)
+	s.send(call{
+		method: http.MethodGet, path: "/api/v1/crm/leads/" + id + "?asOf=2999-01-01T00:00:00Z",
+		credential: s.stranger(""),
+	}).is(http.StatusNotFound)
 }

@@ -83,7 +83,8 @@ func TestStorage_LimitPerDay(t *testing.T) {
 	batched.is(http.StatusTooManyRequests)
 	s.recordActivity("v", `{"type":"page_view"}`).is(http.StatusTooManyRequests)
 	path, _ := s.createIntake(bearerIntake)
-	require.Equal(t, "STORAGE_LIMIT", s.deliver(path, `{"phone":"9876543210"}`, validProof).is(http.StatusTooManyRequests).at("code"))
+	require.Equal(t, "STORAGE_LIMIT",
+		s.deliver(path, `{"phone":"9876543210"}`, validProof).is(http.StatusTooManyRequests).at("code"))
 	require.NotZero(t, s.metric(`leadlog_rate_limited_total{limit="storage"}`))
 	s.as(http.MethodGet, leads, "").is(http.StatusOK)
 	s.as(http.MethodPost, tokens, `{"name":"form","expiresInDays":30}`).is(http.StatusCreated)
@@ -105,7 +106,9 @@ func TestStorage_SharedByProcesses(t *testing.T) {
 // Anyone may post to a form: posts to forms use a part of the storage, and those of one address a part of that.
 func TestStorage_FormsUsePart(t *testing.T) {
 	t.Parallel()
-	s := start(t, stopped, func(o *httpapi.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	s := start(t, stopped, func(o *httpapi.Options) {
+		o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
 	s.stores(800_000)
 	form, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	post := func(address string) func(i int, text string) reply {
@@ -122,7 +125,8 @@ func TestStorage_FormsUsePart(t *testing.T) {
 	}
 	require.Less(t, all, 40)
 	require.Zero(t, s.fill(post("192.0.2.9")), "all addresses together may use half")
-	view := s.deliver(form+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`, map[string]string{"X-Forwarded-For": "192.0.2.9"})
+	view := s.deliver(form+"/visitors/v-1/activity", `{"type":"page_view","url":"https://example.com"}`,
+		map[string]string{"X-Forwarded-For": "192.0.2.9"})
 	require.Equal(t, "STORAGE_LIMIT", view.is(http.StatusTooManyRequests).at("code"))
 	hook, _ := s.createIntake(bearerIntake)
 	s.deliver(hook, `{"phone":"9876543210"}`, validProof).is(http.StatusOK)

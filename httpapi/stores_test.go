@@ -20,8 +20,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/sealed"
 )
 
-// TestOnEventStoreDB runs tests whose outcome may depend on the store with the log in EventStoreDB: order, positions, erasure and reads
-// as of a time. The conformance tests of storetest are not repeated.
+// TestOnEventStoreDB runs tests whose outcome may depend on the store with the log in EventStoreDB: order, positions,
+// erasure and reads as of a time. The conformance tests of storetest are not repeated.
 func TestOnEventStoreDB(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -76,7 +76,8 @@ func logOf(t *testing.T, views string) string {
 }
 
 func onEventStoreDB(t *testing.T) bool {
-	return strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") || strings.HasPrefix(t.Name(), "TestOnEventStoreDB_Concurrent/")
+	return strings.HasPrefix(t.Name(), "TestOnEventStoreDB/") ||
+		strings.HasPrefix(t.Name(), "TestOnEventStoreDB_Concurrent/")
 }
 
 // openStore is a log that may be closed before the test ends.
@@ -107,8 +108,8 @@ func openLog(t testing.TB, address string, pool *pgxpool.Pool, log *slog.Logger)
 	return openStore{sealed.Wrap(store, vault, !esdb.Understands(address), log), store, store.Close}
 }
 
-// A capture of a new lead needs its appends and one more round trip, in which the cached token and account are validated concurrently.
-// There are no views, because their subscriptions also validate appends.
+// A capture of a new lead needs its appends and one more round trip, in which the cached token and account are
+// validated concurrently. There are no views, because their subscriptions also validate appends.
 func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
@@ -118,8 +119,10 @@ func TestOnEventStoreDB_CaptureReads(t *testing.T) {
 		t.Helper()
 		s.send(call{method: http.MethodPost, path: leads, credential: token, body: body}).is(http.StatusCreated)
 	}
-	capture(`{"phone":"9876543210","email":"a@example.com"}`)                                   // from here on both are cached
-	of := []string{event.LeadPrefix, event.ClaimPrefix, event.TokenPrefix, event.AccountPrefix} // a token's use is recorded separately
+	// from here on both are cached
+	capture(`{"phone":"9876543210","email":"a@example.com"}`)
+	// a token's use is recorded separately
+	of := []string{event.LeadPrefix, event.ClaimPrefix, event.TokenPrefix, event.AccountPrefix}
 	appends, before := server.Appends(of...), server.StreamReads(of...)
 	capture(`{"phone":"9876543220","email":"b@example.com"}`)
 	require.Equal(t, appends+3, server.Appends(of...), "the phone, the email and the lead")

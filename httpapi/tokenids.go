@@ -8,8 +8,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// tokenIDs caches the ids of the tokens that exist, as the view of tokens shows them, so that the limit on look-ups can tell an existing
-// token from an invented one. A caller waits for a list that must have its token, such as the first one after a start.
+// tokenIDs caches the ids of the tokens that exist, as the view of tokens shows them, so that the limit on look-ups can
+// tell an existing token from an invented one. A caller waits for a list that must have its token, such as the first
+// one after a start.
 type tokenIDs struct {
 	load  func(ctx context.Context, after string) ([]string, error) // the ids after one, in order
 	pause time.Duration                                             // between the beginnings of two loads
@@ -72,7 +73,8 @@ func (t *tokenIDs) has(ctx context.Context, id string) (bool, error) {
 	}
 }
 
-// wait waits for the load under way, or until the next one may begin, or makes that. The caller holds the lock, which is free meanwhile.
+// wait waits for the load under way, or until the next one may begin, or makes that. The caller holds the lock, which
+// is free meanwhile.
 func (t *tokenIDs) wait(ctx context.Context) error {
 	running, pause := t.loading, time.Until(t.tried.Add(t.pause))
 	switch {

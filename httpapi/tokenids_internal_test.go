@@ -49,7 +49,8 @@ func made(age time.Duration) string {
 	return ulid.MustNew(ulid.Timestamp(time.Now().Add(-age)), ulid.DefaultEntropy()).String()
 }
 
-// After a start, callers of one address with valid tokens were refused until the list was there, and so was a token that was just created.
+// After a start, callers of one address with valid tokens were refused until the list was there, and so was a token
+// that was just created.
 func TestTokenIDs_WaitsForList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,9 @@ func TestTokens_Lifecycle(t *testing.T) {
 	id, old := created.at("data", "tokenId").(string), created.at("data", "plainToken").(string)
 	require.True(t, strings.HasPrefix(old, created.at("data", "prefix").(string)))
 	capture := func(value, phone string) int {
-		return s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{"phone":"` + phone + `"}`}).status
+		return s.send(call{
+			method: http.MethodPost, path: leads, credential: value, body: `{"phone":"` + phone + `"}`,
+		}).status
 	}
 	require.Equal(t, http.StatusCreated, capture(old, "9876543210"))
 
@@ -43,7 +45,8 @@ func TestTokens_Lifecycle(t *testing.T) {
 	deleted := s.as(http.MethodDelete, tokens+"/"+id, "").is(http.StatusOK)
 	require.Equal(t, `{"success":true,"message":"Token deleted"}`, deleted.raw)
 	require.Equal(t, http.StatusUnauthorized, capture(value, "9876543212"))
-	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: value, body: "no json"}).status,
+	require.Equal(t, http.StatusUnauthorized,
+		s.send(call{method: http.MethodPost, path: leads, credential: value, body: "no json"}).status,
 		"a request with a deleted token gets no validation errors")
 
 	for _, refused := range []reply{
@@ -67,7 +70,8 @@ func TestTokens_Lifecycle(t *testing.T) {
 	require.NotContains(t, s.log.String(), old[len(old)-20:])
 }
 
-// A token captures and, by default, its answers show what is known of a person. A caller with tokens:write alone got all that.
+// A token captures and, by default, its answers show what is known of a person. A caller with tokens:write alone got
+// all that.
 func TestTokens_IssuerNeedsTheirRights(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -77,8 +81,10 @@ func TestTokens_IssuerNeedsTheirRights(t *testing.T) {
 		return s.send(call{method: http.MethodPost, path: path, credential: s.mint(s.account, scope), body: body})
 	}
 	for _, path := range []string{tokens, tokens + "/" + id + "/rotate"} {
-		require.Equal(t, "Scope leads:write required", issue("tokens:write leads:read", path, body).is(http.StatusForbidden).at("message"), path)
-		require.Equal(t, "Scope leads:read required", issue("tokens:write leads:write", path, body).is(http.StatusForbidden).at("message"), path)
+		require.Equal(t, "Scope leads:write required",
+			issue("tokens:write leads:read", path, body).is(http.StatusForbidden).at("message"), path)
+		require.Equal(t, "Scope leads:read required",
+			issue("tokens:write leads:write", path, body).is(http.StatusForbidden).at("message"), path)
 		require.Less(t, issue("tokens:write leads:write leads:read", path, body).status, 300, path)
 	}
 	hidden := false
@@ -86,14 +92,18 @@ func TestTokens_IssuerNeedsTheirRights(t *testing.T) {
 	for _, path := range []string{tokens, tokens + "/" + id + "/rotate"} {
 		require.Less(t, issue("tokens:write leads:write", path, body).status, 300, path)
 	}
-	s.send(call{method: http.MethodDelete, path: tokens + "/" + id, credential: s.mint(s.account, "tokens:write")}).is(http.StatusOK)
+	s.send(call{
+		method: http.MethodDelete, path: tokens + "/" + id, credential: s.mint(s.account, "tokens:write"),
+	}).is(http.StatusOK)
 }
 
 func TestTokens_ConcurrentCreations(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := 0
-	for _, r := range concurrently(24, func(int) reply { return s.as(http.MethodPost, tokens, `{"name":"t","expiresInDays":1}`) }) {
+	for _, r := range concurrently(24, func(int) reply {
+		return s.as(http.MethodPost, tokens, `{"name":"t","expiresInDays":1}`)
+	}) {
 		if r.status == http.StatusCreated {
 			created++
 			continue
@@ -109,14 +119,19 @@ func TestTokens_ConcurrentRotations(t *testing.T) {
 	s := start(t)
 	id, old := s.token()
 	valid := 0
-	for _, rotated := range concurrently(8, func(int) reply { return s.as(http.MethodPost, tokens+"/"+id+"/rotate", "") }) {
+	for _, rotated := range concurrently(8, func(int) reply {
+		return s.as(http.MethodPost, tokens+"/"+id+"/rotate", "")
+	}) {
 		value, _ := rotated.at("data", "plainToken").(string)
-		if s.send(call{method: http.MethodPost, path: leads, credential: value, body: `{}`}).status == http.StatusBadRequest {
+		if s.send(call{
+			method: http.MethodPost, path: leads, credential: value, body: `{}`,
+		}).status == http.StatusBadRequest {
 			valid++
 		}
 	}
 	require.Equal(t, 1, valid)
-	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodPost, path: leads, credential: old}).status)
+	require.Equal(t, http.StatusUnauthorized,
+		s.send(call{method: http.MethodPost, path: leads, credential: old}).status)
 }
 
 func TestTokens_RevokedInEveryProcess(t *testing.T) {
@@ -130,8 +145,10 @@ func TestTokens_RevokedInEveryProcess(t *testing.T) {
 		for name, c := range map[string]call{
 			"a new lead": {body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a bad lead": {body: `{}`},
 			"no JSON": {body: `x`}, "no type": {body: `x`, header: map[string]string{"Content-Type": "text/plain"}},
-			"a batch": {path: batch, body: `{"email":"` + ulid.Make().String() + `@example.com"}`}, "a batch of no lines": {path: batch},
-			"an activity": {path: visitors + "v/activity", body: `{"type":"click"}`}, "a bad activity": {path: visitors + "v/activity", body: `{}`},
+			"a batch":             {path: batch, body: `{"email":"` + ulid.Make().String() + `@example.com"}`},
+			"a batch of no lines": {path: batch},
+			"an activity":         {path: visitors + "v/activity", body: `{"type":"click"}`},
+			"a bad activity":      {path: visitors + "v/activity", body: `{}`},
 		} {
 			id, value := first.token()
 			known := call{method: http.MethodPost, path: leads, credential: value, body: `{}`}
@@ -181,7 +198,9 @@ func TestAudit_Formats(t *testing.T) {
 	require.Len(t, s.as(http.MethodGet, path+"&type=token.rotated&tokenId="+id, "").at("data"), 1)
 	require.Empty(t, s.as(http.MethodGet, path+"&until=2000-01-01T00:00:00Z", "").at("data"))
 
-	table := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "text/csv"}})
+	table := s.send(call{
+		method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "text/csv"},
+	})
 	require.Equal(t, "text/csv; charset=utf-8", table.header.Get("Content-Type"))
 	rows, err := csv.NewReader(strings.NewReader(table.raw)).ReadAll()
 	require.NoError(t, err)
@@ -190,7 +209,10 @@ func TestAudit_Formats(t *testing.T) {
 	require.Equal(t, "'=cmd()", rows[2][7], "the cell is not a formula")
 	require.Equal(t, "audit-1", rows[2][8])
 
-	lines := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "application/json;q=0.5, application/x-ndjson"}})
+	lines := s.send(call{
+		method: http.MethodGet, path: path, credential: s.jwt,
+		header: map[string]string{"Accept": "application/json;q=0.5, application/x-ndjson"},
+	})
 	require.Equal(t, "application/x-ndjson; charset=utf-8", lines.header.Get("Content-Type"))
 	all := strings.Split(strings.TrimSuffix(lines.raw, "\n"), "\n")
 	require.Len(t, all, 2)
@@ -198,12 +220,20 @@ func TestAudit_Formats(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(all[1]), &event))
 	require.Equal(t, "=cmd()", event["userAgent"])
 
-	file := s.send(call{method: http.MethodGet, path: path, credential: s.jwt, header: map[string]string{"Accept": "application/vnd.apache.parquet"}})
+	file := s.send(call{
+		method: http.MethodGet, path: path, credential: s.jwt,
+		header: map[string]string{"Accept": "application/vnd.apache.parquet"},
+	})
 	require.Equal(t, "application/vnd.apache.parquet", file.header.Get("Content-Type"))
 	require.Equal(t, `attachment; filename="token-events.parquet"`, file.header.Get("Content-Disposition"))
 	require.True(t, strings.HasPrefix(file.raw, "PAR1") && strings.HasSuffix(file.raw, "PAR1"))
 
-	unprovisioned := s.send(call{method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.stranger(""), header: map[string]string{"Accept": "text/csv"}})
-	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data,digest,leaf,lineHash\n", unprovisioned.raw)
-	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
+	unprovisioned := s.send(call{
+		method: http.MethodGet, path: "/api/v1/crm/audit/tokens", credential: s.stranger(""),
+		header: map[string]string{"Accept": "text/csv"},
+	})
+	require.Equal(t, "id,tokenId,type,position,at,actor,ip,userAgent,requestId,data,digest,leaf,lineHash\n",
+		unprovisioned.raw)
+	require.Equal(t, http.StatusForbidden,
+		s.send(call{method: http.MethodGet, path: path, credential: s.mint(ownAccount, "tokens:read")}).status)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// touches answers every arrival of the account, and the visits if asked: page by page as JSON, all at once as CSV, JSON lines or
-// Parquet.
+// touches answers every arrival of the account, and the visits if asked: page by page as JSON, all at once as CSV, JSON
+// lines or Parquet.
 func (x *exchange) touches() (answer, error) {
 	p := x.params()
 	filter := query.TouchFilter{
@@ -29,8 +29,10 @@ func (x *exchange) touches() (answer, error) {
 		return answer{}, err
 	}
 	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON, mediaParquet); media != mediaJSON {
-		return exported(x, "touches", media, export.Touches(), x.Query.TouchesAll(x.detached(), x.caller.Account, filter)), nil
+	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
+		mediaParquet); media != mediaJSON {
+		return exported(x, "touches", media, export.Touches(),
+			x.Query.TouchesAll(x.detached(), x.caller.Account, filter)), nil
 	}
 	return listed(x.Query.Touches(x.ctx, x.caller.Account, filter, page))
 }

@@ -27,20 +27,24 @@ func (s *service) touched(path, member string) []any {
 func TestTouches_RowAndFormats(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	captured := s.capture(`{"phone":"9876543210","metadata":{"source":"website","utm_source":"Google","utm_medium":"cpc","utm_campaign":"=Diwali","utm_id":7,
+	captured :=
+		s.capture(`{"phone":"9876543210","metadata":{"source":"website","utm_source":"Google","utm_medium":"cpc","utm_campaign":"=Diwali","utm_id":7,
 		"utm_term":"gold","utm_content":"for asha@example.com","gclid":"g1","li_fat_id":"l1","page_url":"https://example.com/a","referrer":"https://example.org/"}}`)
 	id := captured.is(http.StatusCreated).at("data", "leadId")
-	last := s.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp","utm_source":"call 98765-43210","utm_campaign":"asha@example.com","landing_page":"/b"}}`)
+	last := s.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp","utm_source":"call 98765-43210",` +
+		`"utm_campaign":"asha@example.com","landing_page":"/b"}}`)
 	require.Equal(t, id, last.is(http.StatusOK).at("data", "leadId"))
 
 	rows := s.as(http.MethodGet, after(touches, last), "").is(http.StatusOK).at("data").([]any)
 	require.Len(t, rows, 2)
 	first, second := rows[0].(map[string]any), rows[1].(map[string]any)
 	for member, want := range map[string]any{
-		"leadId": id, "source": "website", "kind": "created", "utmSource": "Google", "utmMedium": "cpc", "utmCampaign": "=Diwali", "utmId": "7",
-		"utmTerm": "gold", "utmContent": "for asha@example.com", "clickIds": map[string]any{"gclid": "g1", "li_fat_id": "l1"},
+		"leadId": id, "source": "website", "kind": "created", "utmSource": "Google", "utmMedium": "cpc",
+		"utmCampaign": "=Diwali", "utmId": "7", "utmTerm": "gold", "utmContent": "for asha@example.com",
+		"clickIds":    map[string]any{"gclid": "g1", "li_fat_id": "l1"},
 		"landingPage": "https://example.com/a", "referrer": "https://example.org/", "intakeId": nil, "erased": false,
-		"requestId": captured.header.Get("X-Request-Id"), "position": mustNumber(t, captured.header.Get("X-Log-Position")),
+		"requestId": captured.header.Get("X-Request-Id"),
+		"position":  mustNumber(t, captured.header.Get("X-Log-Position")),
 	} {
 		require.Equal(t, want, first[member], member)
 	}
@@ -49,8 +53,9 @@ func TestTouches_RowAndFormats(t *testing.T) {
 		[]any{second["kind"], second["utmCampaign"], second["landingPage"], second["clickIds"], second["utmMedium"]})
 
 	for filter, want := range map[string]int{
-		"source=whatsapp": 1, "campaign=%3DDiwali": 1, "campaign=%3Ddiwali": 0, "campaign=asha%40example.com": 0, "medium=cpc": 1,
-		"leadId=" + id.(string): 2, "leadId=x": 0, "since=2999-01-01T00:00:00Z": 0, "until=2999-01-01T00:00:00Z": 2,
+		"source=whatsapp": 1, "campaign=%3DDiwali": 1, "campaign=%3Ddiwali": 0, "campaign=asha%40example.com": 0,
+		"medium=cpc": 1, "leadId=" + id.(string): 2, "leadId=x": 0, "since=2999-01-01T00:00:00Z": 0,
+		"until=2999-01-01T00:00:00Z": 2,
 	} {
 		require.Len(t, s.touched(touches+"?"+filter, "touchId"), want, filter)
 	}
@@ -60,23 +65,30 @@ func TestTouches_RowAndFormats(t *testing.T) {
 	require.Nil(t, rest.at("nextCursor"))
 
 	as := func(media string) string {
-		r := s.send(call{method: http.MethodGet, path: touches, credential: s.jwt, header: map[string]string{"Accept": media}})
+		r := s.send(call{
+			method: http.MethodGet, path: touches, credential: s.jwt, header: map[string]string{"Accept": media},
+		})
 		require.Equal(t, media+"; charset=utf-8", r.header.Get("Content-Type"))
 		return r.raw
 	}
 	table, err := csv.NewReader(strings.NewReader(as("text/csv"))).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, table, 3)
-	require.Equal(t, "touchId leadId at source kind utmSource utmMedium utmCampaign utmId utmTerm utmContent clickIds landingPage referrer"+
-		" credential intakeId requestId position erased", strings.Join(table[0], " "))
-	require.Equal(t, []string{"'=Diwali", `{"gclid":"g1","li_fat_id":"l1"}`, "false"}, []string{table[1][7], table[1][11], table[1][18]})
+	require.Equal(t,
+		"touchId leadId at source kind utmSource utmMedium utmCampaign utmId utmTerm utmContent clickIds "+
+			"landingPage referrer"+
+			" credential intakeId requestId position erased", strings.Join(table[0], " "))
+	require.Equal(t, []string{"'=Diwali", `{"gclid":"g1","li_fat_id":"l1"}`, "false"},
+		[]string{table[1][7], table[1][11], table[1][18]})
 	for i, line := range strings.Split(strings.TrimSuffix(as("application/x-ndjson"), "\n"), "\n") {
 		var row any
 		require.NoError(t, json.Unmarshal([]byte(line), &row))
 		require.Equal(t, rows[i], row)
 	}
-	require.Empty(t, s.send(call{method: http.MethodGet, path: touches, credential: s.stranger("")}).at("data"), "another account's")
-	require.Equal(t, http.StatusForbidden, s.send(call{method: http.MethodGet, path: touches, credential: s.mint(ownAccount, "tokens:read")}).status)
+	require.Empty(t, s.send(call{method: http.MethodGet, path: touches, credential: s.stranger("")}).at("data"),
+		"another account's")
+	require.Equal(t, http.StatusForbidden,
+		s.send(call{method: http.MethodGet, path: touches, credential: s.mint(ownAccount, "tokens:read")}).status)
 }
 
 func TestTouches_BadParameters(t *testing.T) {
@@ -84,8 +96,8 @@ func TestTouches_BadParameters(t *testing.T) {
 	s := start(t)
 	s.capture(`{"phone":"9876543210"}`)
 	for query, field := range map[string]string{
-		"asOf=yesterday": "asOf", "asOf=999999": "asOf", "asOf=-1": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf", "include=all": "include",
-		"source=tv": "source", "since=x": "since", "limit=0": "limit",
+		"asOf=yesterday": "asOf", "asOf=999999": "asOf", "asOf=-1": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf",
+		"include=all": "include", "source=tv": "source", "since=x": "since", "limit=0": "limit",
 	} {
 		r := s.as(http.MethodGet, touches+"?"+query, "").is(http.StatusBadRequest)
 		require.Equal(t, []string{field}, r.fieldsNamed(), query)
@@ -115,14 +127,17 @@ func TestTouches_AsOfBeforeJoin(t *testing.T) {
 	events := s.as(http.MethodGet, leads+"/"+into+"/events", "").is(http.StatusOK).at("data").([]any)
 	at, err := time.Parse(time.RFC3339, events[1].(map[string]any)["at"].(string))
 	require.NoError(t, err)
-	require.Equal(t, into, s.touched(touches+"?asOf="+at.UTC().Format("2006-01-02T15:04:05.000Z"), "leadId")[1], "a join applies as of its own time")
+	require.Equal(t, into, s.touched(touches+"?asOf="+at.UTC().Format("2006-01-02T15:04:05.000Z"), "leadId")[1],
+		"a join applies as of its own time")
 }
 
 func TestTouches_VisitsTiedByVisitor(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	visit := func(visitor, query string) reply {
-		return s.as(http.MethodPost, visitors+visitor+"/activity", `{"type":"page_view","at":"2026-01-02T03:04:05Z","url":"https://example.com/`+query+`"}`).is(http.StatusAccepted)
+		return s.as(http.MethodPost, visitors+visitor+"/activity",
+			`{"type":"page_view","at":"2026-01-02T03:04:05Z","url":"https://example.com/`+query+
+				`"}`).is(http.StatusAccepted)
 	}
 	visit("v1", "?utm_campaign=diwali&utm_term=gold&gclid=g1")
 	visit("v1", "?page=2")
@@ -136,15 +151,20 @@ func TestTouches_VisitsTiedByVisitor(t *testing.T) {
 	rows := s.as(http.MethodGet, touches+"?include=visits&leadId="+id.(string), "").at("data").([]any)
 	require.Len(t, rows, 2)
 	row := rows[0].(map[string]any)
-	require.Equal(t, []any{"2026-01-02T03:04:05.000Z", nil, "diwali", "gold", map[string]any{"gclid": "g1"}, "https://example.com/?utm_campaign=diwali&utm_term=gold&gclid=g1"},
+	require.Equal(t, []any{
+		"2026-01-02T03:04:05.000Z", nil, "diwali", "gold", map[string]any{"gclid": "g1"},
+		"https://example.com/?utm_campaign=diwali&utm_term=gold&gclid=g1",
+	},
 		[]any{row["at"], row["source"], row["utmCampaign"], row["utmTerm"], row["clickIds"], row["landingPage"]})
 }
 
 func TestTouches_ErasureKeepsRows(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	s.as(http.MethodPost, visitors+"v1/activity", `{"type":"page_view","url":"https://example.com/?utm_campaign=diwali&utm_term=gold"}`).is(http.StatusAccepted)
-	last := s.capture(`{"phone":"9876543210","visitorId":"v1","metadata":{"source":"website","utm_medium":"cpc","utm_source":"asha@example.com","gclid":"g1"}}`)
+	s.as(http.MethodPost, visitors+"v1/activity",
+		`{"type":"page_view","url":"https://example.com/?utm_campaign=diwali&utm_term=gold"}`).is(http.StatusAccepted)
+	last := s.capture(`{"phone":"9876543210","visitorId":"v1","metadata":{"source":"website","utm_medium":"cpc",` +
+		`"utm_source":"asha@example.com","gclid":"g1"}}`)
 	id := last.is(http.StatusCreated).at("data", "leadId").(string)
 	before := s.as(http.MethodGet, after(touches, last)+"&include=visits", "").at("data").([]any)
 	erased := s.erase(id, http.StatusOK)
@@ -157,8 +177,12 @@ func TestTouches_ErasureKeepsRows(t *testing.T) {
 	require.Len(t, rows.at("data"), len(before))
 	for i, row := range rows.at("data").([]any) {
 		row, was := row.(map[string]any), before[i].(map[string]any)
-		require.Equal(t, []any{true, nil, nil, nil}, []any{row["erased"], row["leadId"], row["requestId"], row["landingPage"]})
-		for _, kept := range []string{"touchId", "at", "kind", "source", "utmMedium", "utmCampaign", "credential", "position"} {
+		require.Equal(t, []any{true, nil, nil, nil}, []any{
+			row["erased"], row["leadId"], row["requestId"], row["landingPage"],
+		})
+		for _, kept := range []string{
+			"touchId", "at", "kind", "source", "utmMedium", "utmCampaign", "credential", "position",
+		} {
 			require.Equal(t, was[kept], row[kept], kept)
 		}
 	}

@@ -26,8 +26,8 @@ func (x *exchange) recordActivity() (answer, error) {
 	}, nil
 }
 
-// deleteVisitor forgets a visitor. A visitor who was forgotten already, without an activity since, is not found; an incomplete earlier
-// erasure is completed all the same.
+// deleteVisitor forgets a visitor. A visitor who was forgotten already, without an activity since, is not found; an
+// incomplete earlier erasure is completed all the same.
 func (x *exchange) deleteVisitor() (answer, error) {
 	erasure := x.Commands.Erasure(x.caller)
 	forgotten, err := x.Eraser.DeleteVisitor(x.ctx, erasure, erasure.VisitorStream(x.pathID()))

@@ -24,7 +24,9 @@ func (s *service) recordActivity(visitor, body string) reply {
 func TestVisitors_ActivityLinkedToLead(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	first := s.recordActivity("v/1 é", `{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/","properties":{"n":1.50}}`).is(http.StatusAccepted)
+	first := s.recordActivity("v/1 é",
+		`{"type":"page_view","url":"https://example.com/","title":"Home","referrer":"https://google.com/",`+
+			`"properties":{"n":1.50}}`).is(http.StatusAccepted)
 	require.NotEmpty(t, first.header.Get("X-Log-Position"))
 	require.Contains(t, first.raw, `"properties":{"n":1.50}`)
 	_, err := time.Parse("2006-01-02T15:04:05.000Z", first.at("data", "at").(string))
@@ -41,7 +43,8 @@ func TestVisitors_ActivityLinkedToLead(t *testing.T) {
 	require.Equal(t, "2020-01-01T00:00:00.000Z", third.at("data", "at"))
 
 	shown := s.as(http.MethodGet, after(path, third), "").is(http.StatusOK)
-	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"), "oldest first, as in the answers")
+	require.Equal(t, []any{third.at("data"), first.at("data"), second.at("data")}, shown.at("data"),
+		"oldest first, as in the answers")
 	require.Nil(t, shown.at("nextCursor"))
 	part := s.as(http.MethodGet, path+"?limit=2", "")
 	rest := s.as(http.MethodGet, path+"?limit=2&cursor="+part.at("nextCursor").(string), "")
@@ -61,7 +64,9 @@ func TestVisitors_ActivityOfAnotherAccount(t *testing.T) {
 	others := s.mint("other", "")
 	created := s.capture(`{"phone":"9876543210","visitorId":"v"}`)
 	path := leads + "/" + created.at("data", "leadId").(string) + "/activity"
-	foreign := s.send(call{method: http.MethodPost, path: visitors + "v/activity", credential: others, body: `{"type":"click"}`}).is(http.StatusAccepted)
+	foreign := s.send(call{
+		method: http.MethodPost, path: visitors + "v/activity", credential: others, body: `{"type":"click"}`,
+	}).is(http.StatusAccepted)
 
 	require.Equal(t, []any{}, s.as(http.MethodGet, after(path, foreign), "").at("data"))
 }
@@ -73,7 +78,9 @@ func TestVisitors_URLNotText(t *testing.T) {
 	id := s.capture(`{"phone":"9876543210","visitorId":"v"}`).at("data", "leadId").(string)
 	last := reply{}
 	for _, parameter := range []string{"utm_source", "utm_campaign", "utm_term", "gclid", "utm_%00", "x%ff"} {
-		last = s.recordActivity("v", `{"type":"page_view","url":"https://example.com/?utm_medium=cpc&`+parameter+`=a%00%e9"}`).is(http.StatusAccepted)
+		last = s.recordActivity("v",
+			`{"type":"page_view","url":"https://example.com/?utm_medium=cpc&`+parameter+
+				`=a%00%e9"}`).is(http.StatusAccepted)
 	}
 	touches := s.as(http.MethodGet, after("/api/v1/crm/touches?include=visits&leadId="+id, last), "").is(http.StatusOK)
 	require.Len(t, touches.at("data"), 7)
@@ -95,13 +102,16 @@ func TestVisitors_Rejections(t *testing.T) {
 		require.ElementsMatch(t, fields, s.recordActivity("v", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	for _, id := range []string{"", "%20", "a%00b", "%ff", strings.Repeat("x", 201)} {
-		require.Equal(t, []string{"visitorId"}, s.as(http.MethodPost, visitors+id+"/activity", `{"type":"click"}`).is(http.StatusBadRequest).fieldsNamed(), id)
+		require.Equal(t, []string{"visitorId"},
+			s.as(http.MethodPost, visitors+id+"/activity", `{"type":"click"}`).is(http.StatusBadRequest).fieldsNamed(),
+			id)
 	}
 	s.recordActivity(strings.Repeat("é", 200), `{"type":"click"}`).is(http.StatusAccepted)
 	s.as(http.MethodPost, visitors+"activity", `{"type":"click"}`).is(http.StatusMethodNotAllowed)
 	s.as(http.MethodGet, visitors+"v/activity", "").is(http.StatusMethodNotAllowed)
 	require.Equal(t, http.StatusUnsupportedMediaType, s.send(call{
-		method: http.MethodPost, path: visitors + "v/activity", credential: s.jwt, body: "a=1", header: map[string]string{"Content-Type": "text/plain"},
+		method: http.MethodPost, path: visitors + "v/activity", credential: s.jwt, body: "a=1",
+		header: map[string]string{"Content-Type": "text/plain"},
 	}).status)
 	require.NotContains(t, s.log.String(), "%20")
 }
@@ -111,7 +121,9 @@ func TestVisitors_ActivityQuota(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	rate, burst := 0.001, 2
-	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst})
+	s.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, RateLimit: &rate, RateBurst: &burst,
+	})
 	var last reply
 	for _, status := range []int{http.StatusAccepted, http.StatusAccepted, http.StatusTooManyRequests} {
 		last = s.recordActivity("v", `{"type":"page_view"}`).is(status)
@@ -142,8 +154,14 @@ func TestRefused_HasNoPersonalData(t *testing.T) {
 	list := all.at("data").([]any)
 	require.Len(t, list, 2)
 	for i, want := range []map[string]any{
-		{"source": "api", "code": "DUPLICATE_LEAD_SOURCE", "leadId": one, "otherLeadId": nil, "credential": map[string]any{"kind": "token", "id": id}},
-		{"source": "webhook", "code": "DUPLICATE_LEAD_EMAIL", "leadId": two, "otherLeadId": one, "credential": map[string]any{"kind": "jwt", "id": "ann"}},
+		{
+			"source": "api", "code": "DUPLICATE_LEAD_SOURCE", "leadId": one, "otherLeadId": nil,
+			"credential": map[string]any{"kind": "token", "id": id},
+		},
+		{
+			"source": "webhook", "code": "DUPLICATE_LEAD_EMAIL", "leadId": two, "otherLeadId": one,
+			"credential": map[string]any{"kind": "jwt", "id": "ann"},
+		},
 	} {
 		got := list[i].(map[string]any)
 		require.Equal(t, []reply{first, last}[i].header.Get("X-Request-Id"), got["requestId"])
@@ -159,14 +177,19 @@ func TestRefused_HasNoPersonalData(t *testing.T) {
 
 	only := func(query string) int { return len(s.as(http.MethodGet, refused+query, "").at("data").([]any)) }
 	require.Equal(t, []int{1, 1, 0, 0, 2}, []int{
-		only("?source=webhook"), only("?code=DUPLICATE_LEAD_SOURCE"), only("?source=landing"), only("?until=2000-01-01T00:00:00Z"), only("?since=2000-01-01T00:00:00Z"),
+		only("?source=webhook"), only("?code=DUPLICATE_LEAD_SOURCE"), only("?source=landing"),
+		only("?until=2000-01-01T00:00:00Z"), only("?since=2000-01-01T00:00:00Z"),
 	})
 	part := s.as(http.MethodGet, refused+"?limit=1", "")
 	require.Len(t, s.as(http.MethodGet, refused+"?cursor="+part.at("nextCursor").(string), "").at("data"), 1)
 	require.Equal(t, []string{"since", "limit"}, s.as(http.MethodGet, refused+"?since=x&limit=0", "").fieldsNamed())
-	require.Equal(t, []string{"since"}, s.as(http.MethodGet, refused+"?since=0001-01-01T00:30:00%2B14:00", "").fieldsNamed(), "a time before the year 1")
-	require.Equal(t, []any{}, s.send(call{method: http.MethodGet, path: refused, credential: s.stranger("")}).at("data"), "another account's")
-	require.Equal(t, http.StatusUnauthorized, s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token cannot read")
+	require.Equal(t, []string{"since"},
+		s.as(http.MethodGet, refused+"?since=0001-01-01T00:30:00%2B14:00", "").fieldsNamed(),
+		"a time before the year 1")
+	require.Equal(t, []any{},
+		s.send(call{method: http.MethodGet, path: refused, credential: s.stranger("")}).at("data"), "another account's")
+	require.Equal(t, http.StatusUnauthorized,
+		s.send(call{method: http.MethodGet, path: refused, credential: value}).status, "an API token cannot read")
 }
 
 func TestVisitors_DeleteForgetsActivity(t *testing.T) {
@@ -185,12 +208,19 @@ func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 	pgtest.Exec(t, s.pool, `COMMENT ON SCHEMA as_of IS 'leadlog copy of a test'`)
 	pgtest.Exec(t, s.pool, `CREATE TABLE as_of.visitor_activity AS TABLE views.visitor_activity`)
 
-	require.Equal(t, "Visitor not found", s.as(http.MethodDelete, visitors+"unknown", "").is(http.StatusNotFound).at("message"))
+	require.Equal(t, "Visitor not found",
+		s.as(http.MethodDelete, visitors+"unknown", "").is(http.StatusNotFound).at("message"))
 	s.provision("other", account.Settings{Features: []string{account.FeatureAPI}})
-	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint("other", "")}).is(http.StatusNotFound)
-	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint(ownAccount, "leads:read")}).is(http.StatusForbidden)
+	s.send(call{
+		method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint("other", ""),
+	}).is(http.StatusNotFound)
+	s.send(call{
+		method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: s.mint(ownAccount, "leads:read"),
+	}).is(http.StatusForbidden)
 	_, token := s.token()
-	s.send(call{method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: token}).is(http.StatusUnauthorized)
+	s.send(call{
+		method: http.MethodDelete, path: visitors + "visitor-of-asha", credential: token,
+	}).is(http.StatusUnauthorized)
 	for _, visitor := range []string{"visitor-of-asha", "linked"} {
 		done := s.as(http.MethodDelete, visitors+visitor, "").is(http.StatusOK)
 		require.Equal(t, "Visitor forgotten", done.at("message"))
@@ -198,9 +228,11 @@ func TestVisitors_DeleteForgetsActivity(t *testing.T) {
 		other.as(http.MethodDelete, visitors+visitor, "").is(http.StatusNotFound)
 	}
 	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM person.key WHERE stream LIKE 'visitor-%'`))
-	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM as_of.visitor_activity`), "copies of the views are cleared, too")
+	require.Zero(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM as_of.visitor_activity`),
+		"copies of the views are cleared, too")
 	s.requireNoTrace()
-	require.Empty(t, s.as(http.MethodGet, shown, "").is(http.StatusOK).at("data"), "the lead remains without the activity")
+	require.Empty(t, s.as(http.MethodGet, shown, "").is(http.StatusOK).at("data"),
+		"the lead remains without the activity")
 
 	again := other.recordActivity("linked", activity).is(http.StatusAccepted)
 	require.Len(t, s.as(http.MethodGet, after(shown, again), "").at("data"), 1, "the same id has only later activity")

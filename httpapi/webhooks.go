@@ -26,15 +26,15 @@ func (x *exchange) registerEndpoint() (answer, error) {
 		return answer{}, err
 	}
 	registration := webhook.Registration{
-		URL: body.text("url"), Events: body.texts("events"), Description: body.text("description"), Filter: body.text("filter"),
-		Ordering: body.text("ordering"), Headers: body.mapping("headers"),
+		URL: body.text("url"), Events: body.texts("events"), Description: body.text("description"),
+		Filter: body.text("filter"), Ordering: body.text("ordering"), Headers: body.mapping("headers"),
 	}
 	if rate := body.number("rateLimit"); rate != nil {
 		registration.RateLimit = *rate
 	}
 	if body.wrong != nil {
-		// Fields of the wrong type are empty here: only validate the others. Whether private targets are allowed is up to
-		// the command.
+		// Fields of the wrong type are empty here: only validate the others. Whether private targets are allowed is up
+		// to the command.
 		_, _, err := registration.Register(true)
 		return answer{}, body.with(err)
 	}
@@ -77,7 +77,9 @@ func (x *exchange) updateEndpoint() (answer, error) {
 		return answer{}, err
 	}
 	endpoint, err := x.Query.EndpointAfter(x.ctx, id, updated.Endpoint)
-	return answer{position: updated.Position, body: envelope{Success: true, Data: endpoint, Warnings: updated.Warnings}}, err
+	return answer{
+		position: updated.Position, body: envelope{Success: true, Data: endpoint, Warnings: updated.Warnings},
+	}, err
 }
 
 // rotatedSecret is the answer of a rotation.
@@ -88,11 +90,14 @@ type rotatedSecret struct {
 }
 
 func (x *exchange) rotateEndpointSecret() (answer, error) {
-	rotated, err := x.Commands.RotateWebhookSecret(x.ctx, command.RotateWebhookSecret{Caller: x.caller, WebhookID: x.pathID()})
+	rotated, err := x.Commands.RotateWebhookSecret(x.ctx, command.RotateWebhookSecret{
+		Caller: x.caller, WebhookID: x.pathID(),
+	})
 	return answer{
 		position: rotated.Position,
 		body: envelope{Success: true, Data: rotatedSecret{
-			WebhookID: x.pathID(), Secret: rotated.Secret, PreviousUntil: query.Timestamp(rotated.Rotated.PreviousUntil),
+			WebhookID: x.pathID(), Secret: rotated.Secret,
+			PreviousUntil: query.Timestamp(rotated.Rotated.PreviousUntil),
 		}},
 	}, err
 }
@@ -116,7 +121,9 @@ func (x *exchange) showEndpoint() (answer, error) {
 }
 
 func (x *exchange) endpoint(id string) (query.Endpoint, error) {
-	endpoint, err := withCatchUp(x, func() (query.Endpoint, error) { return x.Query.Endpoint(x.ctx, x.caller.Account, id) }, query.EndpointView)
+	endpoint, err := withCatchUp(x, func() (query.Endpoint, error) {
+		return x.Query.Endpoint(x.ctx, x.caller.Account, id)
+	}, query.EndpointView)
 	return endpoint, missing(err, webhook.ErrNotFound)
 }
 
@@ -124,8 +131,12 @@ var errNoDelivery = errors.New("no such delivery")
 
 func (x *exchange) listDeliveries() (answer, error) {
 	p := x.params()
-	filter := query.DeliveryFilter{State: p.oneOf("state", query.DeliveryStates()...), Type: p.oneOf("type", query.DeliveryTypes()...)}
-	deliveries := func(ctx context.Context, account, webhookID string, page query.Page) (query.List[query.Delivery], error) {
+	filter := query.DeliveryFilter{
+		State: p.oneOf("state", query.DeliveryStates()...), Type: p.oneOf("type", query.DeliveryTypes()...),
+	}
+	deliveries := func(
+		ctx context.Context, account, webhookID string, page query.Page,
+	) (query.List[query.Delivery], error) {
 		return x.Query.Deliveries(ctx, account, webhookID, x.caller.ReadsLeads, filter, page)
 	}
 	return listOf(x, p, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
@@ -213,9 +224,10 @@ func (x *exchange) retryFailed() (answer, error) {
 	accepted, err := x.Commands.RetryFailedDeliveries(x.ctx, command.RetryFailedDeliveries{
 		Caller: x.caller, WebhookID: id, Since: since, DeliveryIDs: ids,
 	})
-	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: acceptedRetries{
-		WebhookID: id, Since: query.Timestamp(since.UTC()), Queued: len(ids), More: more,
-	}}}, err
+	return answer{status: http.StatusAccepted, position: accepted.Position,
+		body: envelope{Success: true, Data: acceptedRetries{
+			WebhookID: id, Since: query.Timestamp(since.UTC()), Queued: len(ids), More: more,
+		}}}, err
 }
 
 // previewedEvents is the number of an account's last events on which a filter is tried.
@@ -243,8 +255,11 @@ func (x *exchange) previewFilter() (answer, error) {
 	return answer{body: envelope{Success: true, Data: preview}}, err
 }
 
-// tryFilter previews a filter for an endpoint. The errors are field.Errors, on filter, command.ErrLeadsHidden and those of reading.
-func (x *exchange) tryFilter(endpoint query.Endpoint, filter string, since time.Time) (preview query.FilterPreview, err error) {
+// tryFilter previews a filter for an endpoint. The errors are field.Errors, on filter, command.ErrLeadsHidden and those
+// of reading.
+func (x *exchange) tryFilter(
+	endpoint query.Endpoint, filter string, since time.Time,
+) (preview query.FilterPreview, err error) {
 	if _, err := webhook.CompileFilter(filter); err != nil {
 		return preview, bad("filter", err.Error())
 	}
@@ -280,10 +295,13 @@ func (x *exchange) replayEndpoint() (answer, error) {
 	})
 	replayed, _ := accepted.Fact.(event.WebhookReplayed) // nil with an error
 	return sendingAnswer(accepted, acceptedSending{
-		WebhookID: id, Since: query.Timestamp(replayed.Since), Until: query.Timestamp(replayed.Until), Generation: replayed.Generation,
+		WebhookID: id, Since: query.Timestamp(replayed.Since), Until: query.Timestamp(replayed.Until),
+		Generation: replayed.Generation,
 	}, err)
 }
 
 func sendingAnswer(accepted command.SendingAccepted, data acceptedSending, err error) (answer, error) {
-	return answer{status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: data}}, err
+	return answer{
+		status: http.StatusAccepted, position: accepted.Position, body: envelope{Success: true, Data: data},
+	}, err
 }

@@ -15,7 +15,8 @@ import (
 // endpoint registers an endpoint, waits for the view, and returns the path.
 func (s *service) endpoint() (path string) {
 	s.t.Helper()
-	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","description":"CRM"}`).is(http.StatusCreated)
+	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","description":"CRM"}`).
+		is(http.StatusCreated)
 	path = endpoints + "/" + created.at("data", "webhookId").(string)
 	require.Equal(s.t, http.StatusOK, s.as(http.MethodGet, after(path, created), "").status)
 	return path
@@ -25,7 +26,9 @@ func TestWebhooks_Update(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	path := s.endpoint()
-	changed := s.as(http.MethodPatch, path, `{"url":"https://example.com/moved","events":["lead.merged","lead.created"],"description":null}`).is(http.StatusOK)
+	changed := s.as(http.MethodPatch, path,
+		`{"url":"https://example.com/moved","events":["lead.merged","lead.created"],`+
+			`"description":null}`).is(http.StatusOK)
 	require.Equal(t, "https://example.com/moved", changed.at("data", "url"))
 	require.Equal(t, []any{"lead.created", "lead.merged"}, changed.at("data", "events"))
 	require.Equal(t, "CRM", changed.at("data", "description"), "null means absent")
@@ -34,7 +37,8 @@ func TestWebhooks_Update(t *testing.T) {
 	same := s.as(http.MethodPatch, path, `{"events":null,"description":"CRM"}`)
 	require.Equal(t, changed.at("data", "events"), same.at("data", "events"), same.raw)
 	all := s.as(http.MethodPatch, path, `{"events":[]}`)
-	require.Equal(t, []any{"*"}, all.at("data", "events"), "an empty list selects all events, as at registration: %s", all.raw)
+	require.Equal(t, []any{"*"}, all.at("data", "events"),
+		"an empty list selects all events, as at registration: %s", all.raw)
 
 	off := s.as(http.MethodPatch, path, `{"enabled":false,"description":""}`)
 	require.Equal(t, "disabled", off.at("data", "state"), off.raw)
@@ -89,7 +93,8 @@ func TestWebhooks_OrderLimitHeaders(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	created := s.as(http.MethodPost, endpoints,
-		`{"url":"https://example.com/hook","ordering":"lead","rateLimit":2.5,"headers":{"authorization":"Bearer t0p","X-Shop":"7"}}`).is(http.StatusCreated)
+		`{"url":"https://example.com/hook","ordering":"lead","rateLimit":2.5,"headers":{"authorization":"Bearer t0p",`+
+			`"X-Shop":"7"}}`).is(http.StatusCreated)
 	path := endpoints + "/" + created.at("data", "webhookId").(string)
 	shown := s.as(http.MethodGet, after(path, created), "").is(http.StatusOK)
 	for _, got := range []reply{created, shown} {
@@ -128,7 +133,8 @@ func TestConsole_EndpointSettings(t *testing.T) {
 	require.Equal(t, "none", s.as(http.MethodGet, path, "").at("data", "ordering"), "nothing is changed")
 
 	require.Equal(t, http.StatusSeeOther, b.post(page+"/settings",
-		"filter", "type == 'lead.created'", "ordering", "lead", "rateLimit", "2.5", "headers", "Authorization: Bearer t0p\r\nX-Shop: 7").status)
+		"filter", "type == 'lead.created'", "ordering", "lead", "rateLimit", "2.5", "headers",
+		"Authorization: Bearer t0p\r\nX-Shop: 7").status)
 	set := s.as(http.MethodGet, path, "")
 	require.Equal(t, map[string]any{"Authorization": "***", "X-Shop": "***"}, set.at("data", "headers"))
 	require.Equal(t, 2.5, set.at("data", "rateLimit"))
@@ -142,8 +148,9 @@ func TestConsole_EndpointSettings(t *testing.T) {
 	require.Empty(t, s.as(http.MethodGet, path, "").at("data", "headers"))
 	for name, c := range map[string]struct{ field, value, text string }{
 		"filter": {"filter", "type ==", "is not valid at"}, "rate": {"rateLimit", "fast", "must be a number"},
-		"order": {"ordering", "x", "must be none, lead or endpoint"}, "header": {"headers", "Host: a", "Host is set by leadlog"},
-		"line": {"headers", "nothing", "must be one header on each line"},
+		"order":  {"ordering", "x", "must be none, lead or endpoint"},
+		"header": {"headers", "Host: a", "Host is set by leadlog"},
+		"line":   {"headers", "nothing", "must be one header on each line"},
 	} {
 		again := b.post(page+"/settings", c.field, c.value)
 		require.Equal(t, http.StatusBadRequest, again.status, name)
@@ -157,9 +164,12 @@ func TestWebhooks_FilterPreview(t *testing.T) {
 	s := start(t)
 	path := s.endpoint()
 	for i, status := range []string{"new", "won", "won"} {
-		s.as(http.MethodPost, leads, fmt.Sprintf(`{"phone":"+91987650010%d","status":%q,"metadata":{"source":"website","utm_source":"google"}}`, i, status)).is(http.StatusCreated)
+		s.as(http.MethodPost, leads,
+			fmt.Sprintf(`{"phone":"+91987650010%d","status":%q,"metadata":{"source":"website","utm_source":"google"}}`,
+				i, status)).is(http.StatusCreated)
 	}
-	s.as(http.MethodPost, leads, `{"phone":"+919876500100","name":"Asha","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
+	s.as(http.MethodPost, leads, `{"phone":"+919876500100","name":"Asha","metadata":{"source":"whatsapp"}}`).
+		is(http.StatusOK)
 	preview := func(filter string) reply {
 		return s.as(http.MethodPost, path+"/filter/preview", fmt.Sprintf(`{"filter":%q}`, filter)).is(http.StatusOK)
 	}
@@ -180,17 +190,23 @@ func TestWebhooks_FilterPreview(t *testing.T) {
 	}
 	sample := preview(`type == 'lead.merged'`).at("data", "sample").([]any)[0].(map[string]any)
 	require.Equal(t, "Asha", sample["data"].(map[string]any)["name"])
-	late := s.as(http.MethodPost, path+"/filter/preview", `{"filter":"true","since":"2999-01-01T00:00:00Z"}`).is(http.StatusOK)
+	late := s.as(http.MethodPost, path+"/filter/preview", `{"filter":"true","since":"2999-01-01T00:00:00Z"}`).
+		is(http.StatusOK)
 	require.EqualValues(t, 0, late.at("data", "events"))
 	for body, fields := range map[string][]string{
-		`{}`: {"filter"}, `{"filter":"type =="}`: {"filter"}, `{"filter":"'text'"}`: {"filter"}, `{"filter":"body.phone"}`: {"filter"},
-		`{"filter":"true","since":"today"}`: {"since"}, `{"filter":"true","limit":3}`: {"limit"},
+		`{}`: {"filter"}, `{"filter":"type =="}`: {"filter"}, `{"filter":"'text'"}`: {"filter"},
+		`{"filter":"body.phone"}`: {"filter"}, `{"filter":"true","since":"today"}`: {"since"},
+		`{"filter":"true","limit":3}`: {"limit"},
 	} {
-		require.Equal(t, fields, s.as(http.MethodPost, path+"/filter/preview", body).is(http.StatusBadRequest).fieldsNamed(), body)
+		require.Equal(t, fields,
+			s.as(http.MethodPost, path+"/filter/preview", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
-	require.Equal(t, []string{"filter"}, s.as(http.MethodPatch, path, `{"filter":"type =="}`).is(http.StatusBadRequest).fieldsNamed())
 	require.Equal(t, []string{"filter"},
-		s.as(http.MethodPatch, path, `{"filter":"changes.all(a, changes.all(b, changes.all(c, changes.all(d, a == b && c == d))))"}`).is(http.StatusBadRequest).fieldsNamed(), "the filter may exceed the cost limit")
+		s.as(http.MethodPatch, path, `{"filter":"type =="}`).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"filter"},
+		s.as(http.MethodPatch, path,
+			`{"filter":"changes.all(a, changes.all(b, changes.all(c, changes.all(d, a == b && `+
+				`c == d))))"}`).is(http.StatusBadRequest).fieldsNamed(), "the filter may exceed the cost limit")
 	set := s.as(http.MethodPatch, path, `{"filter":" data.status == 'won' "}`).is(http.StatusOK)
 	require.Equal(t, "data.status == 'won'", set.at("data", "filter"))
 	require.EqualValues(t, 0, set.at("data", "filtered"))
@@ -219,12 +235,14 @@ func TestWebhooks_TestAndReplay(t *testing.T) {
 	require.Len(t, tested.at("data", "deliveryId"), 26)
 	require.NotEmpty(t, tested.header.Get("X-Log-Position"))
 
-	replayed := s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00+05:30","until":"2026-02-01T00:00:00Z"}`).is(http.StatusAccepted)
+	replayed := s.as(http.MethodPost, path+"/replay",
+		`{"since":"2026-01-01T00:00:00+05:30","until":"2026-02-01T00:00:00Z"}`).is(http.StatusAccepted)
 	require.Equal(t, map[string]any{
 		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "generation": 1.0,
 		"since": "2025-12-31T18:30:00.000Z", "until": "2026-02-01T00:00:00.000Z",
 	}, replayed.at("data"))
-	require.Equal(t, "REPLAY_RUNNING", s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00Z"}`).is(http.StatusConflict).at("code"))
+	require.Equal(t, "REPLAY_RUNNING",
+		s.as(http.MethodPost, path+"/replay", `{"since":"2026-01-01T00:00:00Z"}`).is(http.StatusConflict).at("code"))
 
 	for body, fields := range map[string][]string{
 		`{}`:                               {"since"},
@@ -232,11 +250,14 @@ func TestWebhooks_TestAndReplay(t *testing.T) {
 		`{"since":"2999-01-01T00:00:00Z"}`: {"since"},
 		`{"since":"2026-02-01T00:00:00Z","until":"2026-01-01T00:00:00Z"}`: {"until"},
 	} {
-		require.Equal(t, fields, s.as(http.MethodPost, path+"/replay", body).is(http.StatusBadRequest).fieldsNamed(), body)
+		require.Equal(t, fields,
+			s.as(http.MethodPost, path+"/replay", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 
 	s.as(http.MethodPatch, path, `{"enabled":false}`)
-	for _, request := range []call{{path: path + "/test"}, {path: path + "/replay", body: `{"since":"2026-01-01T00:00:00Z"}`}} {
+	for _, request := range []call{{path: path + "/test"}, {
+		path: path + "/replay", body: `{"since":"2026-01-01T00:00:00Z"}`,
+	}} {
 		r := s.as(http.MethodPost, request.path, request.body).is(http.StatusConflict)
 		require.Equal(t, "WEBHOOK_DISABLED", r.at("code"))
 	}
@@ -260,7 +281,8 @@ func TestWebhooks_RetryFailed(t *testing.T) {
 	}
 	finish := func(id, state, at string) {
 		pgtest.Exec(t, s.pool, `DELETE FROM delivery.queue WHERE delivery_id = $1`, id)
-		pgtest.Exec(t, s.pool, `UPDATE delivery.delivery SET state = $2, finished_at = $3 WHERE delivery_id = $1`, id, state, at)
+		pgtest.Exec(t, s.pool, `UPDATE delivery.delivery SET state = $2, finished_at = $3 WHERE delivery_id = $1`,
+			id, state, at)
 	}
 	again := func() {
 		finish(deliveries[0], "failed", "2026-03-01T10:00:00Z")
@@ -271,17 +293,20 @@ func TestWebhooks_RetryFailed(t *testing.T) {
 	states := func(r reply) (states [4]string) {
 		s.as(http.MethodGet, after(path+"/deliveries", r), "").is(http.StatusOK)
 		for i, id := range deliveries {
-			states[i] = pgtest.Value[string](t, s.pool, `SELECT state FROM delivery.delivery WHERE delivery_id = '`+id+`'`)
+			states[i] = pgtest.Value[string](t, s.pool,
+				`SELECT state FROM delivery.delivery WHERE delivery_id = '`+id+`'`)
 		}
 		return states
 	}
 	again()
 	for query, found := range map[string][]string{
-		"": {deliveries[2], deliveries[1], deliveries[0]}, "state=failed": {deliveries[1], deliveries[0]}, "state=Delivered&type=webhook.test": {deliveries[2]},
-		"type=lead.created": nil,
+		"": {deliveries[2], deliveries[1], deliveries[0]}, "state=failed": {deliveries[1], deliveries[0]},
+		"state=Delivered&type=webhook.test": {deliveries[2]},
+		"type=lead.created":                 nil,
 	} {
 		listed := s.as(http.MethodGet, path+"/deliveries?"+query, "").is(http.StatusOK)
-		console := b.get("/console" + strings.Replace(path, endpoints, "/webhooks", 1) + "?" + strings.ToLower(query)).body
+		console := b.get("/console" + strings.Replace(path, endpoints, "/webhooks", 1) + "?" + strings.ToLower(query)).
+			body
 		require.Len(t, listed.at("data"), len(found), query)
 		for i, id := range found {
 			require.Equal(t, id, listed.at("data").([]any)[i].(map[string]any)["deliveryId"], query)
@@ -289,10 +314,12 @@ func TestWebhooks_RetryFailed(t *testing.T) {
 		require.Equal(t, len(found), strings.Count(console, "<tr data-key"), query)
 		require.Equal(t, strings.Count(query, "="), strings.Count(console, `class="chip"`), query)
 	}
-	require.Equal(t, []string{"state", "type", "limit"}, s.as(http.MethodGet, path+"/deliveries?state=lost&type=x&limit=0", "").is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"state", "type", "limit"},
+		s.as(http.MethodGet, path+"/deliveries?state=lost&type=x&limit=0", "").is(http.StatusBadRequest).fieldsNamed())
 	r := s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-01T16:30:00+05:30"}`).is(http.StatusAccepted)
 	require.Equal(t, map[string]any{
-		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "since": "2026-03-01T11:00:00.000Z", "queued": 1.0, "more": false,
+		"webhookId": strings.TrimPrefix(path, endpoints+"/"), "since": "2026-03-01T11:00:00.000Z", "queued": 1.0,
+		"more": false,
 	}, r.at("data"))
 	require.NotEmpty(t, r.header.Get("X-Log-Position"))
 	require.Equal(t, [4]string{"failed", "queued", "delivered", "failed"}, states(r))
@@ -301,13 +328,15 @@ func TestWebhooks_RetryFailed(t *testing.T) {
 	page := "/console" + strings.Replace(path, endpoints, "/webhooks", 1)
 	require.Contains(t, b.get(page).body, "Retry failed")
 	require.Equal(t, http.StatusSeeOther, b.post(page+"/retry-failed", "since", "2026-03-01T10:00").status)
-	require.Equal(t, [4]string{"queued", "queued", "delivered", "failed"}, states(s.as(http.MethodPost, path+"/test", "")))
+	require.Equal(t, [4]string{"queued", "queued", "delivered", "failed"},
+		states(s.as(http.MethodPost, path+"/test", "")))
 	require.Equal(t, http.StatusBadRequest, b.post(page+"/retry-failed", "since", "2999-03-01T10:00").status)
 
 	for body, fields := range map[string][]string{
 		`{}`: {"since"}, `{"since":"yesterday"}`: {"since"}, `{"since":"2999-01-01T00:00:00Z"}`: {"since"},
 	} {
-		require.Equal(t, fields, s.as(http.MethodPost, path+"/retry-failed", body).is(http.StatusBadRequest).fieldsNamed(), body)
+		require.Equal(t, fields,
+			s.as(http.MethodPost, path+"/retry-failed", body).is(http.StatusBadRequest).fieldsNamed(), body)
 	}
 	before := s.last()
 	r = s.as(http.MethodPost, path+"/retry-failed", `{"since":"2026-03-02T00:00:00Z"}`).is(http.StatusAccepted)
@@ -360,7 +389,8 @@ const endpoints = "/webhooks/endpoints"
 func TestWebhooks_Lifecycle(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	created := s.as(http.MethodPost, endpoints, `{"url":"https://example.com/hook","events":["lead.created"],"description":"d"}`).is(http.StatusCreated)
+	created := s.as(http.MethodPost, endpoints,
+		`{"url":"https://example.com/hook","events":["lead.created"],"description":"d"}`).is(http.StatusCreated)
 	require.Equal(t, "no-store", created.header.Get("Cache-Control"))
 	require.True(t, strings.HasPrefix(created.at("data", "secret").(string), "whsec_"))
 	id := created.at("data", "webhookId").(string)

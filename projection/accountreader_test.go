@@ -50,7 +50,8 @@ func rolePrefix(w *projectiontest.World) string {
 
 func confine(t *testing.T, w *projectiontest.World, superuser *pgx.Conn, account, lockTimeout string) error {
 	t.Helper()
-	text := strings.NewReplacer("leadlog_", rolePrefix(w), ":'account'", "'"+account+"'", "lock_timeout = '3s'", "lock_timeout = '"+lockTimeout+"'").
+	text := strings.NewReplacer("leadlog_", rolePrefix(w), ":'account'", "'"+account+"'", "lock_timeout = '3s'",
+		"lock_timeout = '"+lockTimeout+"'").
 		Replace(script(t, "account-reader.sql"))
 	_, err := superuser.Exec(t.Context(), text)
 	return err
@@ -121,8 +122,9 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 	}
 	for _, statement := range []string{
 		`SELECT * FROM views.lead`, // fails, because row_security = off forbids filtered reads
-		`ALTER TABLE views.lead DISABLE ROW LEVEL SECURITY`, `DROP POLICY all_rows ON views.lead`, `SELECT * FROM views.checkpoint`,
-		`SELECT * FROM log.event`, `SELECT * FROM secret.webhook`, `SELECT * FROM person.key`, `SELECT * FROM delivery.delivery`, `DELETE FROM views.lead`,
+		`ALTER TABLE views.lead DISABLE ROW LEVEL SECURITY`, `DROP POLICY all_rows ON views.lead`,
+		`SELECT * FROM views.checkpoint`, `SELECT * FROM log.event`, `SELECT * FROM secret.webhook`,
+		`SELECT * FROM person.key`, `SELECT * FROM delivery.delivery`, `DELETE FROM views.lead`,
 		`SET ROLE postgres`, `CREATE SCHEMA mine`,
 	} {
 		_, err := acme.Exec(t.Context(), statement)
@@ -144,7 +146,8 @@ func TestAccountReader_HidesAccounts(t *testing.T) {
 	acme, globex := accountReader(t, w, "acme"), accountReader(t, w, "globex")
 	for _, catalogue := range []string{
 		`SELECT rolname || rolconfig::text FROM pg_roles`, `SELECT row(p.*)::text FROM pg_policies p`,
-		`SELECT coalesce(shobj_description(oid, 'pg_authid'), '') FROM pg_roles`, `SELECT prosrc FROM pg_proc WHERE pronamespace = 'reader'::regnamespace`,
+		`SELECT coalesce(shobj_description(oid, 'pg_authid'), '') FROM pg_roles`,
+		`SELECT prosrc FROM pg_proc WHERE pronamespace = 'reader'::regnamespace`,
 	} {
 		for _, line := range pgtest.Rows[*string](t, globex, catalogue) {
 			if line != nil {

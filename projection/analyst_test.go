@@ -66,7 +66,8 @@ func closed(t *testing.T, w *projectiontest.World, superuser *pgx.Conn) {
 	require.NoError(t, superuser.Close(context.Background()))
 	require.Eventually(t, func() bool {
 		var exists bool
-		err := w.Pool.QueryRow(context.Background(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`, pid).Scan(&exists)
+		err := w.Pool.QueryRow(context.Background(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)`,
+			pid).Scan(&exists)
 		return err == nil && !exists
 	}, projectiontest.Soon, time.Millisecond)
 }
@@ -109,8 +110,9 @@ func TestAnalyst_ReadsViewsAndCopiesOnly(t *testing.T) {
 	_, err := conn.Exec(t.Context(), `SET default_transaction_read_only = off`) // it only prevents mistakes
 	require.NoError(t, err)
 	for _, statement := range []string{
-		`SELECT * FROM log.event`, `SELECT * FROM log.event_readable`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.delivery`,
-		`SELECT log.readable('{}')`, `UPDATE views.lead SET status = 'won'`, `DELETE FROM later.lead`, `TRUNCATE views.checkpoint`,
+		`SELECT * FROM log.event`, `SELECT * FROM log.event_readable`, `SELECT * FROM secret.webhook`,
+		`SELECT * FROM delivery.delivery`, `SELECT log.readable('{}')`, `UPDATE views.lead SET status = 'won'`,
+		`DELETE FROM later.lead`, `TRUNCATE views.checkpoint`,
 		`INSERT INTO views.source_day VALUES ('a', '2026-01-01', 'api', 1, 1, 1)`, `DROP TABLE views.lead`,
 		`CREATE TABLE views.mine ()`, `CREATE TABLE later.mine ()`, `CREATE SCHEMA mine`,
 	} {

@@ -11,11 +11,14 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// PostgreSQL knew nothing of the rows of an import or a replay until the autovacuum came by, and read all of a table for a page.
+// PostgreSQL knew nothing of the rows of an import or a replay until the autovacuum came by, and read all of a table
+// for a page.
 func TestRunner_AnalyzesAfterManyEvents(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	pgtest.Exec(t, w.Pool, `ALTER TABLE views.lead SET (autovacuum_enabled = off); ALTER TABLE views.lead_search SET (autovacuum_enabled = off)`)
+	pgtest.Exec(t, w.Pool,
+		`ALTER TABLE views.lead SET (autovacuum_enabled = off); ALTER TABLE views.lead_search SET `+
+			`(autovacuum_enabled = off)`)
 	known := func(table string) int {
 		return pgtest.Value[int](t, w.Pool, `SELECT reltuples FROM pg_class WHERE oid = '`+table+`'::regclass`)
 	}
@@ -29,7 +32,9 @@ func TestRunner_AnalyzesAfterManyEvents(t *testing.T) {
 	runner := w.Runner(t, view.Lead{})
 	runner.AnalyzeAfter(50)
 	stop := projectiontest.Run(t, runner)
-	require.Eventually(t, func() bool { return known("views.lead") == count("views.lead") }, projectiontest.Soon, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return known("views.lead") == count("views.lead")
+	}, projectiontest.Soon, 5*time.Millisecond)
 	stop()
 
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))

@@ -18,13 +18,14 @@ var (
 
 	// ErrAheadOfLog: the view has seen events that the log does not have, for example because only the log was restored
 	// from a backup. This is noticed even if the log has grown again since, with other events.
-	ErrAheadOfLog = errors.New("the view has events that the log does not have; if the log was restored from a backup on purpose, run leadlog replay")
+	ErrAheadOfLog = errors.New("the view has events that the log does not have; if the log was restored from a " +
+		"backup on purpose, run leadlog replay")
 
 	// ErrReplayDue: the view was built by another version of its projector.
 	ErrReplayDue = errors.New("the view was built by another version of this program; run leadlog replay")
 
-	// errOvertaken: another session moved the checkpoint. Only a replay that replaced the view can do so, since the lease excludes all other
-	// writers.
+	// errOvertaken: another session moved the checkpoint. Only a replay that replaced the view can do so, since the
+	// lease excludes all other writers.
 	errOvertaken = errors.New("another session has moved the checkpoint")
 )
 
@@ -33,8 +34,9 @@ func stale(err error) bool {
 	return errors.Is(err, ErrForeignLog) || errors.Is(err, ErrAheadOfLog) || errors.Is(err, ErrReplayDue)
 }
 
-// lostPosition maps the error of reading after a checkpoint to ErrAheadOfLog, if the log does not know the position. Checkpoints have only
-// positions that the log gave, so the log has lost it. A log in PostgreSQL, whose positions have no gaps, never returns this error.
+// lostPosition maps the error of reading after a checkpoint to ErrAheadOfLog, if the log does not know the position.
+// Checkpoints have only positions that the log gave, so the log has lost it. A log in PostgreSQL, whose positions have
+// no gaps, never returns this error.
 func lostPosition(err error) error {
 	if errors.Is(err, eventstore.ErrUnknownPosition) {
 		return fmt.Errorf("%w (%w)", ErrAheadOfLog, err)
@@ -85,12 +87,15 @@ func findCheckpoint(ctx context.Context, db schema.Querier, projector string) (c
 }
 
 // findCheckpointIn reads the checkpoint in a table, whose name is quoted SQL.
-func findCheckpointIn(ctx context.Context, db schema.Querier, table, projector string) (c checkpoint, found bool, err error) {
+func findCheckpointIn(
+	ctx context.Context, db schema.Querier, table, projector string,
+) (c checkpoint, found bool, err error) {
 	var position int64
 	var age float64
 	c.projector = projector
 	err = db.QueryRow(ctx, `
-		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0), coalesce(seen_event, ''), replay,
+		SELECT version, epoch, position, coalesce(seen_stream, ''), coalesce(seen_revision, 0),
+		  coalesce(seen_event, ''), replay,
 		       extract(epoch FROM now() - updated_at)::float8
 		  FROM `+table+` WHERE projector = $1`, projector).
 		Scan(&c.version, &c.epoch, &position, &c.seen.stream, &c.seen.revision, &c.seen.event, &c.replay, &age)
@@ -101,7 +106,8 @@ func findCheckpointIn(ctx context.Context, db schema.Querier, table, projector s
 	return c, err == nil, err
 }
 
-// on checks that the checkpoint is of the log with that epoch and head. The error is ErrForeignLog or ErrAheadOfLog if it is not.
+// on checks that the checkpoint is of the log with that epoch and head. The error is ErrForeignLog or ErrAheadOfLog if
+// it is not.
 func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string, head eventstore.Position) error {
 	onLog, err := c.seen.onLog(ctx, store)
 	switch {
@@ -112,13 +118,17 @@ func (c checkpoint) on(ctx context.Context, store eventstore.Store, epoch string
 	case c.position > head:
 		return fmt.Errorf("%w (it is at %d, the log ends at %d)", ErrAheadOfLog, c.position, head)
 	case !onLog:
-		return fmt.Errorf("%w (it has seen event %s at revision %d of stream %s)", ErrAheadOfLog, c.seen.event, c.seen.revision, c.seen.stream)
+		return fmt.Errorf("%w (it has seen event %s at revision %d of stream %s)", ErrAheadOfLog, c.seen.event,
+			c.seen.revision, c.seen.stream)
 	}
 	return nil
 }
 
-// openCheckpoint returns the checkpoint from which a projector continues, and the head of the log. The error says why it must not continue.
-func openCheckpoint(ctx context.Context, db database, p Projector, store eventstore.Store) (c checkpoint, head eventstore.Position, err error) {
+// openCheckpoint returns the checkpoint from which a projector continues, and the head of the log. The error says why
+// it must not continue.
+func openCheckpoint(
+	ctx context.Context, db database, p Projector, store eventstore.Store,
+) (c checkpoint, head eventstore.Position, err error) {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
 		return c, 0, err
@@ -141,8 +151,11 @@ func openCheckpoint(ctx context.Context, db database, p Projector, store eventst
 	return c, head, err
 }
 
-// AppliedUpTo returns the position of the view that a projector serves: 0 when there is no such view, or none of this log.
-func AppliedUpTo(ctx context.Context, db schema.Querier, store eventstore.Store, projector string) (eventstore.Position, error) {
+// AppliedUpTo returns the position of the view that a projector serves: 0 when there is no such view, or none of this
+// log.
+func AppliedUpTo(
+	ctx context.Context, db schema.Querier, store eventstore.Store, projector string,
+) (eventstore.Position, error) {
 	c, found, err := findCheckpointIn(ctx, db, schema.Views+`.checkpoint`, projector)
 	if err != nil || !found {
 		return 0, schema.Unavailable(err)
@@ -170,7 +183,8 @@ func CheckLog(ctx context.Context, db schema.Querier, store eventstore.Store) er
 		return err
 	}
 	var foreign bool
-	err = db.QueryRow(ctx, `SELECT count(*) > 0 AND count(*) FILTER (WHERE epoch = $1) = 0 FROM views.checkpoint`, epoch).Scan(&foreign)
+	err = db.QueryRow(ctx, `SELECT count(*) > 0 AND count(*) FILTER (WHERE epoch = $1) = 0 FROM views.checkpoint`,
+		epoch).Scan(&foreign)
 	if err == nil && foreign {
 		err = ErrForeignLog
 	}
@@ -186,23 +200,26 @@ func create(ctx context.Context, db database, p Projector, epoch string) (checkp
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO checkpoint (projector, version, epoch, position, updated_at) VALUES ($1, $2, $3, 0, now())`,
+		_, err := tx.Exec(ctx,
+			`INSERT INTO checkpoint (projector, version, epoch, position, updated_at) VALUES ($1, $2, $3, 0, now())`,
 			c.projector, c.version, c.epoch)
 		return err
 	})
 	return c, err
 }
 
-// advance moves the checkpoint, but only from the state that this session wrote. A replay that replaces the view's tables changes that
-// state even at the same position: each replay has its own value of replay.
+// advance moves the checkpoint, but only from the state that this session wrote. A replay that replaces the view's
+// tables changes that state even at the same position: each replay has its own value of replay.
 func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint, error) {
 	next := c
 	if next.position = b.position; len(b.events) > 0 {
 		next.seen = seenLast(b.events)
 	}
 	tag, err := db.Exec(ctx, `
-		UPDATE checkpoint SET position = $5, updated_at = now(), seen_stream = nullif($6, ''), seen_revision = $7, seen_event = $8
-		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $9 AND replay = $10`,
+		UPDATE checkpoint SET position = $5, updated_at = now(), seen_stream = nullif($6, ''), seen_revision = $7,
+		  seen_event = $8
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $9
+		 AND replay = $10`,
 		c.projector, c.version, c.epoch, int64(c.position), int64(next.position),
 		next.seen.stream, int64(next.seen.revision), next.seen.event, c.seen.event, c.replay)
 	if err == nil && tag.RowsAffected() != 1 {
@@ -214,9 +231,9 @@ func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint
 	return next, nil
 }
 
-// apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint is written first: a replay
-// locks its row while it replaces the view's tables, and a batch must not write to a table that is about to be dropped. A batch without
-// events is one statement.
+// apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint is written
+// first: a replay locks its row while it replaces the view's tables, and a batch must not write to a table that is
+// about to be dropped. A batch without events is one statement.
 func (c checkpoint) apply(ctx context.Context, db database, b batch, write Write) (next checkpoint, err error) {
 	if len(b.events) == 0 {
 		return c.advance(ctx, db, b)
@@ -240,7 +257,8 @@ func (c checkpoint) apply(ctx context.Context, db database, b batch, write Write
 func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
 		SELECT FROM checkpoint
-		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $5 AND replay = $6
+		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $5
+		 AND replay = $6
 		   FOR NO KEY UPDATE`,
 		c.projector, c.version, c.epoch, int64(c.position), c.seen.event, c.replay)
 	if err == nil && tag.RowsAffected() != 1 {

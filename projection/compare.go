@@ -30,8 +30,9 @@ func (d Difference) Of(view string) string {
 	return fmt.Sprintf("view %s, row %s: %s", view, d.Key, d.What)
 }
 
-// Comparison is the result of comparing one view. Err is set if the view is of another log (ErrForeignLog, ErrAheadOfLog) or another version
-// (ErrReplayDue), if the log cannot be folded into it, or if it cannot apply its next events (ErrStopped, after a complete comparison).
+// Comparison is the result of comparing one view. Err is set if the view is of another log (ErrForeignLog,
+// ErrAheadOfLog) or another version (ErrReplayDue), if the log cannot be folded into it, or if it cannot apply its next
+// events (ErrStopped, after a complete comparison).
 type Comparison struct {
 	View        string
 	Differences []Difference
@@ -41,28 +42,32 @@ type Comparison struct {
 // ErrStopped: a view cannot apply the events after its checkpoint, so it does not get beyond them.
 var ErrStopped = errors.New("the view cannot apply the events after its checkpoint")
 
-// Compare folds the log into copies of the views and returns the rows in which the live views differ, at most limit for each. The live views
-// are updated while it runs: a snapshot of each is compared with the fold up to the snapshot's checkpoint. If it returns an error, no
-// comparison is valid.
+// Compare folds the log into copies of the views and returns the rows in which the live views differ, at most limit for
+// each. The live views are updated while it runs: a snapshot of each is compared with the fold up to the snapshot's
+// checkpoint. If it returns an error, no comparison is valid.
 func (r Replay) Compare(ctx context.Context, limit int) ([]Comparison, error) {
 	r.Into, r.Until = "", Until{}
 	r = r.withDefaults()
 	all, failed := r.compare(ctx, limit)
-	if failed != nil && (len(r.Projectors) == 1 || ctx.Err() != nil || errors.Is(schema.Unavailable(failed), eventstore.ErrUnavailable)) {
+	if failed != nil &&
+		(len(r.Projectors) == 1 || ctx.Err() != nil ||
+			errors.Is(schema.Unavailable(failed), eventstore.ErrUnavailable)) {
 		return nil, schema.Unavailable(failed)
 	}
 	if failed != nil { // the log cannot be folded into one of the views: compare each view alone to find which
 		all = make([]Comparison, len(r.Projectors))
 	}
 	for i, p := range r.Projectors {
-		// A view that has stopped is compared again: events that were erased meanwhile may not apply after those that were read before.
+		// A view that has stopped is compared again: events that were erased meanwhile may not apply after those that
+		// were read before.
 		if failed == nil && !errors.Is(all[i].Err, ErrStopped) {
 			continue
 		}
 		alone := r
 		alone.Projectors = []Projector{p}
 		one, err := alone.compare(ctx, limit)
-		if unavailable := schema.Unavailable(err); ctx.Err() != nil || errors.Is(unavailable, eventstore.ErrUnavailable) {
+		if unavailable := schema.Unavailable(err); ctx.Err() != nil ||
+			errors.Is(unavailable, eventstore.ErrUnavailable) {
 			return nil, unavailable
 		}
 		if err != nil {
@@ -145,8 +150,9 @@ func (b *builder) liveCheckpoint(ctx context.Context, db schema.Querier) (checkp
 	return c, err
 }
 
-// tryNext applies the next events after those of the copy, and rolls them back. A view that fails retries with one event at a time, so the
-// event that stops it is among them. The error is ErrStopped with the reason, unless the database is unavailable.
+// tryNext applies the next events after those of the copy, and rolls them back. A view that fails retries with one
+// event at a time, so the event that stops it is among them. The error is ErrStopped with the reason, unless the
+// database is unavailable.
 func (b *builder) tryNext(ctx context.Context) error {
 	var err error
 	if b.end, err = b.Store.Head(ctx); err != nil {
@@ -176,7 +182,8 @@ func (b *builder) tryNext(ctx context.Context) error {
 	return fmt.Errorf("%w, which is at position %d: %w", ErrStopped, b.checkpoint.position, err)
 }
 
-// differences compares within one snapshot. It first folds the events that the copy lacks up to the snapshot's checkpoint.
+// differences compares within one snapshot. It first folds the events that the copy lacks up to the snapshot's
+// checkpoint.
 func (b *builder) differences(ctx context.Context, limit int) (found []Difference, err error) {
 	var position eventstore.Position
 	err = pgx.BeginTxFunc(ctx, b.conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
@@ -190,7 +197,9 @@ func (b *builder) differences(ctx context.Context, limit int) (found []Differenc
 }
 
 // differencesIn also returns the position of the snapshot's checkpoint.
-func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, limit int) (found []Difference, position eventstore.Position, err error) {
+func (b *builder) differencesIn(
+	ctx context.Context, tx pgx.Tx, limit int,
+) (found []Difference, position eventstore.Position, err error) {
 	live, err := b.liveCheckpoint(ctx, tx)
 	if err != nil {
 		return nil, 0, err
@@ -222,7 +231,8 @@ func (b *builder) differencesIn(ctx context.Context, tx pgx.Tx, limit int) (foun
 func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, limit int) ([]Difference, error) {
 	live, copied := pgx.Identifier{b.Live, table}.Sanitize(), pgx.Identifier{b.schema, table}.Sanitize()
 	rows, err := tx.Query(ctx, `
-		SELECT quote_ident(a.attname) FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = ANY (x.indkey)
+		SELECT quote_ident(a.attname) FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid
+		AND a.attnum = ANY (x.indkey)
 		 WHERE x.indrelid = $1::text::regclass AND x.indisprimary ORDER BY a.attnum`, live)
 	if err != nil {
 		return nil, err
@@ -232,8 +242,8 @@ func (b *builder) compareTable(ctx context.Context, tx pgx.Tx, table string, lim
 		return nil, err
 	}
 	key := strings.Join(columns, ", ")
-	// Merge joins in key order use the tables' indexes, whereas hash joins spill to temporary files. Rows with equal bytes are not converted
-	// to text.
+	// Merge joins in key order use the tables' indexes, whereas hash joins spill to temporary files. Rows with equal
+	// bytes are not converted to text.
 	if _, err := tx.Exec(ctx, `ANALYZE `+copied+` (`+key+`); SET LOCAL enable_hashjoin = off`); err != nil {
 		return nil, err
 	}

@@ -14,13 +14,14 @@ type execer interface {
 	schema.Executor
 }
 
-// These queries yield statements that create another table like an existing one. Names stay the same, because a later migration finds
-// constraints and indexes by name. $1 is the existing schema, $2 the other one, $3 the table.
+// These queries yield statements that create another table like an existing one. Names stay the same, because a later
+// migration finds constraints and indexes by name. $1 is the existing schema, $2 the other one, $3 the table.
 const (
 	copyTable = `
 		SELECT format('DROP TABLE IF EXISTS %I.%I', $2::text, $3::text)
 		 UNION ALL
-		SELECT format('CREATE TABLE %I.%I (LIKE %I.%I INCLUDING ALL EXCLUDING INDEXES)', $2::text, $3::text, $1::text, $3::text)
+		SELECT format('CREATE TABLE %I.%I (LIKE %I.%I INCLUDING ALL EXCLUDING INDEXES)', $2::text, $3::text, $1::text,
+		  $3::text)
 		 UNION ALL
 		SELECT format('ALTER TABLE %I.%I SET (%s)', $2::text, $3::text, array_to_string(c.reloptions, ', '))
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -30,17 +31,20 @@ const (
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE n.nspname = $1 AND c.relname = $3 AND obj_description(c.oid, 'pg_class') IS NOT NULL
 		 UNION ALL
-		SELECT format('ALTER TABLE %I.%I ADD CONSTRAINT %I %s', $2::text, $3::text, k.conname, pg_get_constraintdef(k.oid))
+		SELECT format('ALTER TABLE %I.%I ADD CONSTRAINT %I %s', $2::text, $3::text, k.conname,
+		  pg_get_constraintdef(k.oid))
 		  FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE n.nspname = $1 AND c.relname = $3 AND k.contype IN ('p', 'u')`
 
 	// Indexes that back no constraint are built after the rows are written, several at a time.
 	copyIndexes = `
-		SELECT format('CREATE %sINDEX IF NOT EXISTS %I ON %I.%I %s', CASE WHEN x.indisunique THEN 'UNIQUE ' END, i.relname,
+		SELECT format('CREATE %sINDEX IF NOT EXISTS %I ON %I.%I %s', CASE WHEN x.indisunique
+		  THEN 'UNIQUE ' END, i.relname,
 		              $2::text, $3::text, substr(pg_get_indexdef(i.oid), strpos(pg_get_indexdef(i.oid), ' USING ') + 1))
 		  FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
 		  JOIN pg_class c ON c.oid = x.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		 WHERE n.nspname = $1 AND c.relname = $3 AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = x.indexrelid)`
+		 WHERE n.nspname = $1 AND c.relname = $3 AND NOT EXISTS (SELECT FROM pg_constraint k
+		   WHERE k.conindid = x.indexrelid)`
 
 	// The roles that may read the live table may read the one that replaces it, under the same row policies.
 	copyGrants = `
@@ -51,8 +55,10 @@ const (
 		SELECT s.statement
 		  FROM pg_policies p, LATERAL (VALUES
 		       (1, format('DROP POLICY IF EXISTS %I ON %I.%I', p.policyname, $2::text, $3::text)),
-		       (2, format('CREATE POLICY %I ON %I.%I AS %s FOR %s TO %s USING (%s)', p.policyname, $2::text, $3::text, p.permissive, p.cmd,
-		                  (SELECT string_agg(CASE r WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(r) END, ', ') FROM unnest(p.roles) r), p.qual))
+		       (2, format('CREATE POLICY %I ON %I.%I AS %s FOR %s TO %s USING (%s)', p.policyname, $2::text, $3::text,
+		         p.permissive, p.cmd,
+		                  (SELECT string_agg(CASE r WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(r) END, ', ')
+		                    FROM unnest(p.roles) r), p.qual))
 		       ) AS s (place, statement)
 		 WHERE p.schemaname = $1 AND p.tablename = $3 AND p.qual IS NOT NULL
 		 UNION ALL
@@ -92,7 +98,9 @@ func execGenerated(ctx context.Context, db execer, query, from, to, table string
 	return err
 }
 
-func generateStatements(ctx context.Context, db execer, query, from, to, table string) (statements []string, err error) {
+func generateStatements(
+	ctx context.Context, db execer, query, from, to, table string,
+) (statements []string, err error) {
 	rows, err := db.Query(ctx, query, from, to, table)
 	if err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. A visitor may return, so only the
-// activity before a position is deleted, or the activity that certain keys sealed.
+// Forgotten names the rows to delete: those of leads by their ids, and those of visitors by their streams. A visitor
+// may return, so only the activity before a position is deleted, or the activity that certain keys sealed.
 type Forgotten struct {
 	Leads    []string
 	Origins  []event.SplitOrigin // arrivals of other leads whose personal data are deleted, while the rows stay
@@ -33,8 +33,10 @@ type table struct {
 // copiedTables lists the tables with personal data of all copies of views in the database.
 func copiedTables(ctx context.Context, tx pgx.Tx) ([]table, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT format('%I.%I', n.nspname, c.relname), c.relname IN ('visitor_activity', 'touch'), c.relname <> 'visitor_activity',
-		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '') ELSE '' END,
+		SELECT format('%I.%I', n.nspname, c.relname), c.relname IN ('visitor_activity', 'touch'),
+		  c.relname <> 'visitor_activity',
+		       CASE c.relname WHEN 'lead' THEN coalesce(to_regclass(format('%I.won_day', n.nspname))::text, '')
+		       ELSE '' END,
 		       CASE c.relname WHEN 'touch' THEN format('%I.touch_personal', n.nspname) ELSE '' END
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		 WHERE c.relkind = 'r' AND c.relname IN ('lead', 'visitor_activity', 'touch')
@@ -78,7 +80,8 @@ func (f Forgotten) rows(of table) (condition string, arguments []any) {
 		}
 		arguments = append(arguments, leads, before)
 		n := len(arguments)
-		conditions = append(conditions, fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS origin (lead_id, before)
+		conditions = append(conditions,
+			fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS origin (lead_id, before)
 	                 WHERE c.lead_id = origin.lead_id COLLATE "C" AND %s < origin.before)`, n-1, n, of.revision()))
 	}
 	visitors := func(streams []string, values []int64, with string) {
@@ -87,7 +90,8 @@ func (f Forgotten) rows(of table) (condition string, arguments []any) {
 		}
 		arguments = append(arguments, streams, values)
 		n := len(arguments)
-		conditions = append(conditions, fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS gone (stream, value)
+		conditions = append(conditions,
+			fmt.Sprintf(`EXISTS (SELECT FROM unnest($%d::text[], $%d::bigint[]) AS gone (stream, value)
 	                 WHERE %s = gone.stream COLLATE "C" AND %s gone.value)`, n-1, n, of.stream(), with))
 	}
 	var streams []string
@@ -126,7 +130,8 @@ func (t table) revision() string {
 func (t table) remove(condition string) string {
 	switch {
 	case t.personal != "":
-		return `WITH gone AS (UPDATE ` + t.name + ` AS c SET erased = true WHERE NOT erased AND (` + condition + `) RETURNING position)
+		return `WITH gone AS (UPDATE ` + t.name + ` AS c SET erased = true WHERE NOT ` +
+			`erased AND (` + condition + `) RETURNING position)
 			DELETE FROM ` + t.personal + ` AS p USING gone WHERE p.position = gone.position`
 	case t.wins != "":
 		return discounting(`DELETE FROM `+t.name+` AS c WHERE `+condition, t.wins)
@@ -134,8 +139,8 @@ func (t table) remove(condition string) string {
 	return `DELETE FROM ` + t.name + ` AS c WHERE ` + condition
 }
 
-// DeleteFromCopies deletes leads and visitors from all copies of views in the database. A copy that is started later does not get their
-// rows, because they are erased on the log.
+// DeleteFromCopies deletes leads and visitors from all copies of views in the database. A copy that is started later
+// does not get their rows, because they are erased on the log.
 func DeleteFromCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 	return eachTable(ctx, tx, func(tx pgx.Tx, t table) error {
 		condition, arguments := gone.rows(t)
@@ -150,7 +155,8 @@ func DeleteFromCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 // discounting extends a statement that deletes leads: it also subtracts their won values from the table of wins.
 func discounting(remove, wins string) string {
 	return `
-		WITH gone AS (` + remove + ` RETURNING account, (created_at AT TIME ZONE 'UTC')::date AS day, source, status, won),
+		WITH gone AS (` + remove + ` RETURNING account, (created_at AT TIME ZONE 'UTC')::date AS day, source, status,
+			won),
 		     lost AS (SELECT account, day, source, count(*) AS leads, coalesce(sum(won), 0) AS value
 		                FROM gone WHERE status = 'won' GROUP BY account, day, source)
 		UPDATE ` + wins + ` AS d SET leads = d.leads - lost.leads, value = trim_scale(d.value - lost.value)
@@ -167,13 +173,14 @@ func InCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) (found bool, err e
 		if t.personal != "" {
 			condition = `NOT erased AND (` + condition + `)`
 		}
-		return tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+t.name+` AS c WHERE `+condition+`)`, arguments...).Scan(&found)
+		return tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM `+t.name+` AS c WHERE `+condition+`)`,
+			arguments...).Scan(&found)
 	})
 	return found, err
 }
 
-// DeleteErasedFromCopies deletes all leads and visitors that are erased on the log from all copies. A copy as of a day, or one that took
-// long to build, may have rows of persons who were erased since.
+// DeleteErasedFromCopies deletes all leads and visitors that are erased on the log from all copies. A copy as of a day,
+// or one that took long to build, may have rows of persons who were erased since.
 func DeleteErasedFromCopies(ctx context.Context, store eventstore.Store, conn *pgx.Conn) error {
 	head, err := store.Head(ctx)
 	if err != nil {
@@ -193,7 +200,8 @@ func DeleteErasedFromCopies(ctx context.Context, store eventstore.Store, conn *p
 			switch data := fact.Data.(type) {
 			case event.LeadErased:
 				gone.Origins = append(gone.Origins, data.Origins...)
-				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), data.Leads...) // a copy may be as of a position before the join
+				// a copy may be as of a position before the join
+				gone.Leads = append(append(gone.Leads, event.LeadID(e.Stream)), data.Leads...)
 			case event.VisitorForgotten:
 				if len(data.Keys) == 0 {
 					gone.Visitors[e.Stream] = e.Position

@@ -28,7 +28,8 @@ func TestCopies_DroppedMeanwhile(t *testing.T) {
 			t.Parallel()
 			w := projectiontest.New(t)
 			for _, statement := range []string{
-				`CREATE SCHEMA going`, `COMMENT ON SCHEMA going IS 'leadlog copy of views'`, `CREATE TABLE going.lead (lead_id text)`,
+				`CREATE SCHEMA going`, `COMMENT ON SCHEMA going IS 'leadlog copy of views'`,
+				`CREATE TABLE going.lead (lead_id text)`,
 			} {
 				pgtest.Exec(t, w.Pool, statement)
 			}

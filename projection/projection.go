@@ -1,13 +1,13 @@
-// Package projection maintains the views, or read models: tables that are folds of the log, in the order of the log. It appends
-// nothing to the log, and nothing that commands decide depends on it.
+// Package projection maintains the views, or read models: tables that are folds of the log, in the order of the log. It
+// appends nothing to the log, and nothing that commands decide depends on it.
 //
-// A [Projector] turns events into rows. A [Runner] passes it the events in batches, and writes the checkpoint, which is the view's
-// position, in the transaction that writes the rows. So each event is applied exactly once, whenever the process is killed, and a rebuilt
-// view has the same rows.
+// A [Projector] turns events into rows. A [Runner] passes it the events in batches, and writes the checkpoint, which is
+// the view's position, in the transaction that writes the rows. So each event is applied exactly once, whenever the
+// process is killed, and a rebuilt view has the same rows.
 //
-// A projector runs in one process at a time: the process that has its lease. If two processes run it, because one has not yet noticed that
-// it lost the lease, each transaction still moves the checkpoint from the state that its process wrote last. So one of them fails, and its
-// process reads the checkpoint again.
+// A projector runs in one process at a time: the process that has its lease. If two processes run it, because one has
+// not yet noticed that it lost the lease, each transaction still moves the checkpoint from the state that its process
+// wrote last. So one of them fails, and its process reads the checkpoint again.
 package projection
 
 import (
@@ -34,12 +34,13 @@ type Projector interface {
 	Version() int
 	// Tables are the tables that only this projector writes.
 	Tables() []string
-	// Filter selects the events. A projector that folds streams must select by stream and not by type, so that it does not skip events of an
-	// unknown type.
+	// Filter selects the events. A projector that folds streams must select by stream and not by type, so that it does
+	// not skip events of an unknown type.
 	Filter() eventstore.Filter
-	// Apply writes the rows of a batch of events. The batch is in log order and follows the last applied batch. The runner writes the
-	// checkpoint in the same transaction and commits it. The session commits without waiting for the disk, since derived rows can be rebuilt.
-	// A projector whose rows cause effects outside of the database must set synchronous_commit in its transaction.
+	// Apply writes the rows of a batch of events. The batch is in log order and follows the last applied batch. The
+	// runner writes the checkpoint in the same transaction and commits it. The session commits without waiting for the
+	// disk, since derived rows can be rebuilt. A projector whose rows cause effects outside of the database must set
+	// synchronous_commit in its transaction.
 	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
 }
 
@@ -60,12 +61,12 @@ func prepare(p Projector, batch []Event) Write {
 	return func(ctx context.Context, tx pgx.Tx) error { return p.Apply(ctx, tx, batch) }
 }
 
-// Chooser is a Projector that ignores most of the events that it selects, depending on its rows. The checkpoint moves past them
-// without a transaction for each batch.
+// Chooser is a Projector that ignores most of the events that it selects, depending on its rows. The checkpoint moves
+// past them without a transaction for each batch.
 type Chooser interface {
 	Projector
-	// Choose reads the rows, which only this session writes, and returns a function that is called with each event once, in the
-	// order of the log.
+	// Choose reads the rows, which only this session writes, and returns a function that is called with each event
+	// once, in the order of the log.
 	Choose(ctx context.Context, db Rows) (chosen func(Event) bool, err error)
 }
 
@@ -75,12 +76,12 @@ type Rows interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Maintainer is a Projector that maintains other tables, derived from its rows, such as a search index. It does so in the background, when
-// there are no events to apply.
+// Maintainer is a Projector that maintains other tables, derived from its rows, such as a search index. It does so in
+// the background, when there are no events to apply.
 type Maintainer interface {
 	Projector
-	// DerivedTables are the names of those tables, which are among Tables, so that a replay replaces them. Their rows are not a fold of the
-	// log.
+	// DerivedTables are the names of those tables, which are among Tables, so that a replay replaces them. Their rows
+	// are not a fold of the log.
 	DerivedTables() []string
 	// CompareDerived compares them in the live view's schema with the rows, and lists the differences.
 	CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit int) ([]Difference, error)

@@ -9,14 +9,15 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// batch is the events that a view selects from a range of the log, applied in one transaction. Without events it only moves the checkpoint.
+// batch is the events that a view selects from a range of the log, applied in one transaction. Without events it only
+// moves the checkpoint.
 type batch struct {
 	events   []Event
 	position eventstore.Position // everything up to here is in this batch or an earlier one; 0: empty
 }
 
-// A replay gathers pages into batches of about this size. Larger batches are slower: the garbage collector scans their events again and
-// again.
+// A replay gathers pages into batches of about this size. Larger batches are slower: the garbage collector scans their
+// events again and again.
 const (
 	readEvents = 2000
 	readBytes  = 4 << 20 // of payload
@@ -28,7 +29,8 @@ type logRange struct {
 	filter     eventstore.Filter
 }
 
-// readLog calls each with the decoded batches of a range, in the order of the log. Reading, decoding and each run concurrently.
+// readLog calls each with the decoded batches of a range, in the order of the log. Reading, decoding and each run
+// concurrently.
 func readLog(ctx context.Context, store eventstore.Store, r logRange, each func(context.Context, batch) error) error {
 	if r.after >= r.end {
 		return nil

@@ -29,11 +29,13 @@ var (
 	// ErrSchemaTaken: the schema exists and is not a copy of the views that are to be built there.
 	ErrSchemaTaken = errors.New("the schema exists already")
 
-	// ErrHasDependents: the live table cannot be dropped because other objects depend on it, such as a view of an operator.
+	// ErrHasDependents: the live table cannot be dropped because other objects depend on it, such as a view of an
+	// operator.
 	ErrHasDependents = errors.New("other objects in the database depend on the live table")
 
 	// ErrMigrated: the live table was migrated after the copy was begun, and the copy would undo this.
-	ErrMigrated = errors.New("the tables of the views were migrated during the replay; run leadlog replay again, with the version that migrated them")
+	ErrMigrated = errors.New("the tables of the views were migrated during the replay; run leadlog replay again, " +
+		"with the version that migrated them")
 
 	// ErrBeyondLog: the log ends before the position up to which a view is to be built.
 	ErrBeyondLog = errors.New("the log ends before this position")
@@ -55,11 +57,11 @@ func (u Until) String() string {
 	return "the end of the log"
 }
 
-// Replay rebuilds views from the log, each in a schema of its own beside the live one. The live views are served and updated until they are
-// replaced. The log is read once for all views.
+// Replay rebuilds views from the log, each in a schema of its own beside the live one. The live views are served and
+// updated until they are replaced. The log is read once for all views.
 //
-// A replay can be interrupted at any time: each copy has a checkpoint, and the next Replay continues from there. A copy that was created
-// under other migrations or by another version of the projector is dropped.
+// A replay can be interrupted at any time: each copy has a checkpoint, and the next Replay continues from there. A copy
+// that was created under other migrations or by another version of the projector is dropped.
 type Replay struct {
 	URL        string // of the views' database
 	Store      eventstore.Store
@@ -73,9 +75,10 @@ type Replay struct {
 	// Built is called with each completed view and its position.
 	Built func(p Projector, position eventstore.Position)
 
-	indexing       *pgxpool.Pool // builds indexes, of all copies
-	terminateAfter int           // attempts to replace a view before sessions that read it are terminated; 0: swapTerminateAfter
-	leaseAttempts  int           // to take the lease of a copy; 0: 20
+	indexing *pgxpool.Pool // builds indexes, of all copies
+	// attempts to replace a view before sessions that read it are terminated; 0: swapTerminateAfter
+	terminateAfter int
+	leaseAttempts  int // to take the lease of a copy; 0: 20
 }
 
 // Run builds the views. When the context is done, the returned error wraps its error, whichever statement it cancelled.
@@ -88,7 +91,8 @@ func (r Replay) Run(ctx context.Context) error {
 }
 
 func (r Replay) run(ctx context.Context) error {
-	end, err := r.end(ctx) // before a schema is created, which would be left behind if the log ends before that position
+	// before a schema is created, which would be left behind if the log ends before that position
+	end, err := r.end(ctx)
 	if err != nil {
 		return err
 	}
@@ -189,8 +193,8 @@ func (r Replay) end(ctx context.Context) (eventstore.Position, error) {
 	return r.Until.Position, nil
 }
 
-// build folds the events that each copy lacks, up to its end. The copies are built concurrently, and none is more than two batches ahead of
-// another.
+// build folds the events that each copy lacks, up to its end. The copies are built concurrently, and none is more than
+// two batches ahead of another.
 func (r Replay) build(ctx context.Context, builders []*builder) error {
 	missing := r.missing(builders)
 	if missing.after >= missing.end {
@@ -210,7 +214,8 @@ func (r Replay) build(ctx context.Context, builders []*builder) error {
 				close(input)
 			}
 		}()
-		var done, next eventstore.Position // of all copies: a builder takes a batch after preparing the one before and saving all earlier ones
+		// of all copies: a builder takes a batch after preparing the one before and saving all earlier ones
+		var done, next eventstore.Position
 		return readLog(ctx, r.Store, missing, func(ctx context.Context, b batch) error {
 			for _, input := range inputs {
 				if err := send(ctx, b, input); err != nil {
@@ -246,7 +251,8 @@ func (r Replay) missing(builders []*builder) logRange {
 	return missing
 }
 
-// complete finishes a copy. It replaces the live view with it, or grants the roles of the live view access to a copy that is kept.
+// complete finishes a copy. It replaces the live view with it, or grants the roles of the live view access to a copy
+// that is kept.
 func (b *builder) complete(ctx context.Context) (eventstore.Position, error) {
 	if err := b.finishCopy(ctx); err != nil {
 		return 0, err
@@ -289,8 +295,8 @@ type builder struct {
 	savedAt    time.Time           // when the checkpoint was last written
 }
 
-// emptyInterval is the least time between two batches without events that move a checkpoint. An interrupted replay reads the skipped part of
-// the log again.
+// emptyInterval is the least time between two batches without events that move a checkpoint. An interrupted replay
+// reads the skipped part of the log again.
 const emptyInterval = time.Second
 
 // newBuilder connects to the database and takes the lease of the copy.
@@ -313,15 +319,15 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	return b, nil
 }
 
-// asOwner sets the role that owns the live views, if the session's role is a member of it. The service's role must own each table that
-// replaces a live one, or from which it must be able to erase a person, whichever role runs the replay.
+// asOwner sets the role that owns the live views, if the session's role is a member of it. The service's role must own
+// each table that replaces a live one, or from which it must be able to erase a person, whichever role runs the replay.
 func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 	return conn.ExecParams(ctx, `SELECT set_config('role', pg_get_userbyid(nspowner), false) FROM pg_namespace
 		WHERE nspname = $1 AND pg_has_role(nspowner, 'MEMBER')`, [][]byte{[]byte(r.Live)}, nil, nil, nil).Read().Err
 }
 
-// lease takes the lease that excludes other replays of the view until the connection is closed. It retries, because the session of a killed
-// replay may outlive its process for a moment.
+// lease takes the lease that excludes other replays of the view until the connection is closed. It retries, because the
+// session of a killed replay may outlive its process for a moment.
 func (b *builder) lease(ctx context.Context) error {
 	const pause = 250 * time.Millisecond
 	for range b.leaseAttempts {
@@ -409,8 +415,8 @@ func (b *builder) save(ctx context.Context, own prepared) error {
 	return nil
 }
 
-// cut returns the events of a batch that the copy lacks, up to Until. The batch is shared by all copies. Times never decrease within a folded
-// stream, so the events of a stream that are kept are its first ones.
+// cut returns the events of a batch that the copy lacks, up to Until. The batch is shared by all copies. Times never
+// decrease within a folded stream, so the events of a stream that are kept are its first ones.
 func (b *builder) cut(shared batch) (own batch, err error) {
 	own.position = min(shared.position, b.end)
 	for i := range shared.events {
@@ -455,7 +461,8 @@ func (b *builder) openCopy(ctx context.Context) error {
 		return err
 	}
 	return pgx.BeginFunc(ctx, b.conn, func(tx pgx.Tx) error {
-		// Several processes may build copies of several views in one schema. This lock lets one of them create the schema.
+		// Several processes may build copies of several views in one schema. This lock lets one of them create the
+		// schema.
 		if _, err := tx.Exec(ctx, `LOCK TABLE lease.session IN SHARE UPDATE EXCLUSIVE MODE`); err != nil {
 			return err
 		}
@@ -471,7 +478,8 @@ func (b *builder) openCopy(ctx context.Context) error {
 			return err
 		}
 		var complete bool
-		if err := tx.QueryRow(ctx, `SELECT bool_and(to_regclass(format('%I.%I', $1::text, name)) IS NOT NULL) FROM unnest($2::text[]) AS name`,
+		if err := tx.QueryRow(ctx,
+			`SELECT bool_and(to_regclass(format('%I.%I', $1::text, name)) IS NOT NULL) FROM unnest($2::text[]) AS name`,
 			b.schema, b.projector.Tables()).Scan(&complete); err != nil {
 			return err
 		}
@@ -487,17 +495,20 @@ func (b *builder) openCopy(ctx context.Context) error {
 		b.checkpoint = checkpoint{projector: b.projector.Name(), version: b.projector.Version(), epoch: epoch}
 		_, err = tx.Exec(ctx, `
 			INSERT INTO checkpoint (projector, version, epoch, position, updated_at) VALUES ($1, $2, $3, 0, now())
-			    ON CONFLICT (projector) DO UPDATE SET version = excluded.version, epoch = excluded.epoch, position = 0, updated_at = now(),
+			    ON CONFLICT (projector) DO UPDATE SET version = excluded.version, epoch = excluded.epoch, position = 0,
+			    updated_at = now(),
 			       seen_stream = NULL, seen_revision = NULL, seen_event = NULL`,
 			b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch)
 		return err
 	})
 }
 
-// openSchema creates the copy's schema. It drops an outdated copy of an earlier attempt, unless that copy is one that is kept.
+// openSchema creates the copy's schema. It drops an outdated copy of an earlier attempt, unless that copy is one that
+// is kept.
 func (b *builder) openSchema(ctx context.Context, tx pgx.Tx) error {
 	var comment string
-	err := tx.QueryRow(ctx, `SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1`,
+	err := tx.QueryRow(ctx,
+		`SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1`,
 		b.schema).Scan(&comment)
 	switch {
 	case err == nil && comment == b.marker:
@@ -522,8 +533,8 @@ func (b *builder) openSchema(ctx context.Context, tx pgx.Tx) error {
 	return b.createTable(ctx, tx, "checkpoint")
 }
 
-// createTable creates a table of the copy. Tables of a temporary copy need no write-ahead log: after a crash PostgreSQL truncates them, and
-// the checkpoint with them.
+// createTable creates a table of the copy. Tables of a temporary copy need no write-ahead log: after a crash PostgreSQL
+// truncates them, and the checkpoint with them.
 func (b *builder) createTable(ctx context.Context, tx pgx.Tx, table string) error {
 	err := createLike(ctx, tx, b.Live, b.schema, table)
 	if err == nil && b.temporary {
@@ -538,8 +549,9 @@ func retryable(err error) bool {
 	return errors.As(err, &answer) && (answer.Code == "40P01" || answer.Code == "55P03")
 }
 
-// indexesAtOnce is how many indexes are built concurrently, over all copies. Each build takes a processor. Its sort memory fits into the
-// processor's cache: sorting runs and merging them from files takes half as long as sorting everything in memory.
+// indexesAtOnce is how many indexes are built concurrently, over all copies. Each build takes a processor. Its sort
+// memory fits into the processor's cache: sorting runs and merging them from files takes half as long as sorting
+// everything in memory.
 const (
 	indexesAtOnce = 3
 	indexMemory   = "4MB"
@@ -564,15 +576,17 @@ func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// finishCopy creates statistics and indexes, which only readers need, and fills the derived tables of a copy that replaces the live view.
-// Those of a kept copy stay empty.
+// finishCopy creates statistics and indexes, which only readers need, and fills the derived tables of a copy that
+// replaces the live view. Those of a kept copy stay empty.
 func (b *builder) finishCopy(ctx context.Context) error {
 	m, maintains := b.projector.(Maintainer)
 	if !maintains {
 		return b.finishTables(ctx, b.projector.Tables())
 	}
 	derived := m.DerivedTables()
-	folded := slices.DeleteFunc(b.projector.Tables(), func(table string) bool { return slices.Contains(derived, table) })
+	folded := slices.DeleteFunc(b.projector.Tables(), func(table string) bool {
+		return slices.Contains(derived, table)
+	})
 	if err := b.finishTables(ctx, folded); err != nil {
 		return err
 	}
@@ -586,7 +600,8 @@ func (b *builder) finishCopy(ctx context.Context) error {
 	return b.finishTables(ctx, derived)
 }
 
-// finishTables creates statistics and indexes of tables. Tables are analyzed first, because that and CREATE INDEX block each other.
+// finishTables creates statistics and indexes of tables. Tables are analyzed first, because that and CREATE INDEX block
+// each other.
 func (b *builder) finishTables(ctx context.Context, tables []string) error {
 	if err := schema.Analyze(ctx, b.conn, slog.Default(), b.schema, tables, math.MaxInt64); err != nil {
 		return err

@@ -35,11 +35,14 @@ func indexes(t *testing.T, w *projectiontest.World) []string {
 	rows, err := w.Pool.Query(t.Context(), `
 		SELECT indexdef FROM pg_indexes WHERE schemaname = 'views'
 		 UNION ALL
-		SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'views'::regnamespace AND contype <> 'n'
+		SELECT conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'views'::regnamespace
+		AND contype <> 'n'
 		 UNION ALL
-		SELECT relname || ' ' || array_to_string(reloptions, ',') FROM pg_class WHERE relnamespace = 'views'::regnamespace
+		SELECT relname || ' ' || array_to_string(reloptions, ',') FROM pg_class
+		WHERE relnamespace = 'views'::regnamespace
 		 UNION ALL
-		SELECT relname || ' ' || obj_description(oid, 'pg_class') FROM pg_class WHERE relnamespace = 'views'::regnamespace
+		SELECT relname || ' ' || obj_description(oid, 'pg_class') FROM pg_class
+		WHERE relnamespace = 'views'::regnamespace
 		 ORDER BY 1`)
 	require.NoError(t, err)
 	names, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s string, err error) {
@@ -87,7 +90,9 @@ func TestReplay_WhileEventsArrive(t *testing.T) {
 		for pace := time.NewTicker(time.Millisecond); ctx.Err() == nil; written++ {
 			<-pace.C
 			id := w.NewID()
-			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new", Phone: fmt.Sprint("+", written)}, Source: "api"})
+			w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+				LeadFields: event.LeadFields{Name: "N", Status: "new", Phone: fmt.Sprint("+", written)}, Source: "api",
+			})
 			w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website"})
 			w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: "C", LeadID: id})
 		}
@@ -153,13 +158,17 @@ func TestReplay_CopyAsOf(t *testing.T) {
 	}
 	for account, ids := range history.Leads {
 		for _, id := range ids {
-			w.Append(t, account, event.LeadStream(id), event.LeadMerged{Source: "later", LeadFields: event.LeadFields{Name: "Later"}})
+			w.Append(t, account, event.LeadStream(id), event.LeadMerged{
+				Source: "later", LeadFields: event.LeadFields{Name: "Later"},
+			})
 		}
 	}
 	w.Project(t)
 	late := w.Dump(t)
 	require.NotEqual(t, early, late)
-	for place, until := range map[string]projection.Until{"by_time": {Time: moment}, "by_position": {Position: head}, "now": {}} {
+	for place, until := range map[string]projection.Until{
+		"by_time": {Time: moment}, "by_position": {Position: head}, "now": {},
+	} {
 		r := w.Replay(view.All()...)
 		r.Into, r.Until = place, until
 		require.NoError(t, r.Run(t.Context()))
@@ -206,10 +215,16 @@ func TestReplay_CopyAsOfOmitsErased(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	first, second := w.NewID(), w.NewID()
-	w.Append(t, "acme", event.LeadStream(first), event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha", Status: "new"}, Source: "api"})
-	apart := w.Append(t, "acme", event.LeadStream(second), event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha Rao", Status: "new"}, Source: "api"})
+	w.Append(t, "acme", event.LeadStream(first), event.LeadCreated{
+		ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha", Status: "new"}, Source: "api",
+	})
+	apart := w.Append(t, "acme", event.LeadStream(second), event.LeadCreated{
+		ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha Rao", Status: "new"}, Source: "api",
+	})
 	w.Append(t, "acme", event.LeadStream(second), event.LeadJoinedInto{Into: first})
-	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second}, event.LeadErased{Leads: []string{second}})
+	w.Append(t, "acme", event.LeadStream(first), event.LeadJoined{From: second}, event.LeadErased{
+		Leads: []string{second},
+	})
 	r := w.Replay(view.Lead{}, view.Touch{})
 	r.Into, r.Until = "apart", projection.Until{Position: apart}
 	require.NoError(t, r.Run(t.Context()))
@@ -224,7 +239,9 @@ type hookedLog struct {
 	then func()
 }
 
-func (l hookedLog) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+func (l hookedLog) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		for page, err := range l.Store.Subscribe(ctx, after, filter) {
 			l.then()
@@ -235,7 +252,8 @@ func (l hookedLog) Subscribe(ctx context.Context, after eventstore.Position, fil
 	}
 }
 
-// A visitor is deleted while a replay is about to write the activity, and acts meanwhile, so that the fact names the lost key.
+// A visitor is deleted while a replay is about to write the activity, and acts meanwhile, so that the fact names the
+// lost key.
 func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, place := range map[string]string{"replaced view": "views", "copy": "copied"} {
@@ -255,7 +273,10 @@ func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
 				storetest.AppendNext(t, store, visitor, e)
 			}
 			act := func() {
-				add(event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/?utm_term=a", Touch: true, At: projectiontest.Start})
+				add(event.VisitorActed{
+					VisitorID: "v", Kind: "click", URL: "https://example.com/?utm_term=a", Touch: true,
+					At: projectiontest.Start,
+				})
 			}
 			act()
 			w.Project(t)
@@ -290,8 +311,8 @@ func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestReplay_MigratedMeanwhile migrates the views while a copy of a table with the old schema is built, as the runbook does before
-// processes are replaced.
+// TestReplay_MigratedMeanwhile migrates the views while a copy of a table with the old schema is built, as the runbook
+// does before processes are replaced.
 func TestReplay_MigratedMeanwhile(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -300,7 +321,8 @@ func TestReplay_MigratedMeanwhile(t *testing.T) {
 	before := w.Dump(t)
 	r, migration := w.Replay(view.Touch{}), sync.OnceFunc(func() {
 		_, err := w.Pool.Exec(t.Context(), `
-			BEGIN; ALTER TABLE views.touch ADD COLUMN later text; INSERT INTO views.migration (version_id, is_applied) VALUES (9999, true); COMMIT`)
+			BEGIN; ALTER TABLE views.touch ADD COLUMN later text; INSERT INTO views.migration (version_id, is_applied)
+			VALUES (9999, true); COMMIT`)
 		require.NoError(t, err)
 	})
 	r.Progress = func(_, _ eventstore.Position) { migration() }
@@ -326,7 +348,9 @@ func TestReplay_NamesDependentObjects(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	projectiontest.CatchUp(t, w.Runner(t, view.Lead{}))
-	pgtest.Exec(t, w.Pool, `CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead WHERE temperature = 'hot'`)
+	pgtest.Exec(t, w.Pool,
+		`CREATE SCHEMA reporting; CREATE VIEW reporting.hot AS SELECT lead_id FROM views.lead
+			WHERE temperature = 'hot'`)
 	err := w.Replay(view.Lead{}).Run(t.Context())
 	require.ErrorIs(t, err, projection.ErrHasDependents)
 	require.ErrorContains(t, err, "view reporting.hot depends on table views.lead")
@@ -334,8 +358,8 @@ func TestReplay_NamesDependentObjects(t *testing.T) {
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 }
 
-// The checkpoint of a replayed view has the last applied event. The replay once removed it, so that a restored log with other events at the
-// same positions was taken for the same log.
+// The checkpoint of a replayed view has the last applied event. The replay once removed it, so that a restored log with
+// other events at the same positions was taken for the same log.
 func TestReplay_KeepsNewestEvent(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
@@ -345,11 +369,14 @@ func TestReplay_KeepsNewestEvent(t *testing.T) {
 	projectiontest.CatchUp(t, w.Runner(t, view.Lead{}))
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
 
-	// A backup of the log alone, from before the second lead, is restored. The log then grows beyond it while no service runs.
+	// A backup of the log alone, from before the second lead, is restored. The log then grows beyond it while no
+	// service runs.
 	w.Store.(*postgres.Store).Close()
 	pgtest.Exec(t, w.Pool, `DELETE FROM log.event WHERE position > 1`)
 	var err error
-	w.Store, err = postgres.Open(t.Context(), postgres.Options{URL: w.URL, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
+	w.Store, err = postgres.Open(t.Context(), postgres.Options{
+		URL: w.URL, MaxReaders: 4, Log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	t.Cleanup(w.Store.(*postgres.Store).Close)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), created)
@@ -402,7 +429,11 @@ func long(t *testing.T) (w *projectiontest.World, want map[string][]string) {
 			facts = append(facts, event.LeadMerged{Source: "website"})
 		}
 		id := w.NewID()
-		w.Append(t, "acme", event.LeadStream(id), append([]event.Data{event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api"}}, facts...)...)
+		w.Append(t, "acme", event.LeadStream(id),
+			append(
+				[]event.Data{event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api"}},
+				facts...,
+			)...)
 	}
 	w.Project(t)
 	return w, w.Dump(t)

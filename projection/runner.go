@@ -20,8 +20,8 @@ import (
 
 // Options configure a Runner. URL, Store and Projectors are required.
 type Options struct {
-	// URL is the address of the views' database. Its connections must be sessions of the server: a pooler in transaction mode would not keep a
-	// lease.
+	// URL is the address of the views' database. Its connections must be sessions of the server: a pooler in
+	// transaction mode would not keep a lease.
 	URL        string
 	Store      eventstore.Store
 	Projectors []Projector
@@ -31,8 +31,8 @@ type Options struct {
 	Tail *eventstore.Tail
 	// Leases is shared within a process and closed by the caller after Run; nil means leases of its own.
 	Leases *schema.Leases
-	// MinInterval is the least time between two transactions of a projector that keeps up, so that single appends share a transaction. A view
-	// lags by this time, and by up to five times as much under load. 0 means 20 ms.
+	// MinInterval is the least time between two transactions of a projector that keeps up, so that single appends share
+	// a transaction. A view lags by this time, and by up to five times as much under load. 0 means 20 ms.
 	MinInterval time.Duration
 	// Batch is the maximum number of events in a transaction; 0 means 1000.
 	Batch int
@@ -63,8 +63,9 @@ type pace struct {
 	retry       time.Duration // first pause after a failure
 	maxRetry    time.Duration // longest pause after failures
 	stall       time.Duration // how long a view may lag without progress
-	stale       time.Duration // pause before a stale view is checked again, short because an operator waits for it after a replay
-	bulk        int           // events after which the tables are analyzed
+	// pause before a stale view is checked again, short because an operator waits for it after a replay
+	stale time.Duration
+	bulk  int // events after which the tables are analyzed
 }
 
 // New prepares a runner. It connects in Run.
@@ -89,7 +90,8 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "leadlog projectors"
-	analyzing := &analyzer{config: config.ConnConfig.Copy(), schema: o.Schema, turn: make(chan struct{}, 1)} // its statements take long
+	// its statements take long
+	analyzing := &analyzer{config: config.ConnConfig.Copy(), schema: o.Schema, turn: make(chan struct{}, 1)}
 	schema.Bound(config.ConnConfig)
 	config.MinConns, config.MaxConns = 0, int32(min(len(o.Projectors), max(maxSessions, runtime.GOMAXPROCS(0))))
 	r := &Runner{store: o.Store, config: config, leases: o.Leases, shared: o.Leases != nil}
@@ -102,7 +104,8 @@ func New(o Options) (*Runner, error) {
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
 			pace: pace{
 				batch: o.Batch, minInterval: o.MinInterval, checkpoints: 100 * time.Millisecond, takeover: time.Second,
-				retry: 100 * time.Millisecond, maxRetry: 30 * time.Second, stall: time.Minute, stale: 3 * time.Second, bulk: 10_000,
+				retry: 100 * time.Millisecond, maxRetry: 30 * time.Second, stall: time.Minute, stale: 3 * time.Second,
+				bulk: 10_000,
 			},
 			status: Status{Name: p.Name(), State: Standby},
 		})
@@ -140,8 +143,8 @@ func (r *Runner) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Status returns the status of each projector, in the order of Options. If it returns an error, the head of the log could not be read, and
-// Lag is not set.
+// Status returns the status of each projector, in the order of Options. If it returns an error, the head of the log
+// could not be read, and Lag is not set.
 func (r *Runner) Status(ctx context.Context) ([]Status, error) {
 	head, err := r.store.Head(ctx)
 	all := make([]Status, len(r.workers))
@@ -180,7 +183,8 @@ type Status struct {
 	Lag      uint64              // positions from there to the head of the log
 	Err      error               // why it is failed or stale
 	Failures uint64              // since the process began
-	Stalled  bool                // the view has lagged without progress for a minute or more, by successive calls of Status
+	// the view has lagged without progress for a minute or more, by successive calls of Status
+	Stalled bool
 }
 
 // Applied is a batch of events whose rows and checkpoint have been written. Events is valid only during the call.
@@ -202,8 +206,8 @@ type worker struct {
 	watch     func(Applied) // may be nil
 	pace      pace
 
-	// limit is the maximum number of events in the next transaction. It falls to one after a failure and doubles with every success, so that
-	// all events before a failing one are applied, and the error names that event.
+	// limit is the maximum number of events in the next transaction. It falls to one after a failure and doubles with
+	// every success, so that all events before a failing one are applied, and the error names that event.
 	limit   int
 	backoff eventstore.Backoff
 
@@ -259,8 +263,8 @@ func (w *worker) failed(err error) time.Duration {
 	return pause
 }
 
-// opened records that this process has the lease. After a failure the state stays Failed while there are events to apply: one of them may
-// fail again.
+// opened records that this process has the lease. After a failure the state stays Failed while there are events to
+// apply: one of them may fail again.
 func (w *worker) opened(position, head eventstore.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -333,8 +337,9 @@ func (w *worker) stalled(s Status) bool {
 	return time.Since(w.lagSince) >= w.pace.stall
 }
 
-// session is the time in which this process has the lease: it applies events until an error. When the lease is lost, another process may
-// apply events before this one notices. The checkpoint still orders their transactions: see checkpoint.advance.
+// session is the time in which this process has the lease: it applies events until an error. When the lease is lost,
+// another process may apply events before this one notices. The checkpoint still orders their transactions: see
+// checkpoint.advance.
 type session struct {
 	*worker
 	pool        *pgxpool.Pool
@@ -403,7 +408,9 @@ func (s *session) run(ctx context.Context) (err error) {
 
 // follow applies the recorded events, then new ones as they are appended.
 func (s *session) follow(ctx context.Context) error {
-	f := s.tail.Follow(eventstore.Start{After: s.checkpoint.position, Since: s.checkpoint.written, Filter: s.projector.Filter()})
+	f := s.tail.Follow(eventstore.Start{
+		After: s.checkpoint.position, Since: s.checkpoint.written, Filter: s.projector.Filter(),
+	})
 	defer f.Close()
 	var written time.Time
 	for behind := false; ; {
@@ -432,16 +439,17 @@ func (s *session) follow(ctx context.Context) error {
 			s.maintenance.Note(batch.events)
 		}
 		if behind = len(batch.events) >= s.limit || !f.Live(); !behind {
-			if err := eventstore.Sleep(ctx, time.Until(began.Add(eventstore.PauseAfter(s.pace.minInterval, len(batch.events))))); err != nil {
+			if err := eventstore.Sleep(ctx,
+				time.Until(began.Add(eventstore.PauseAfter(s.pace.minInterval, len(batch.events))))); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// collect waits for events and returns those that the log has, at most limit. For positions without events, or with only events that are
-// not chosen, it returns the latest position after the time quiet. When the log does not grow, it returns an empty batch in time for
-// maintenance. A batch is valid until the next call.
+// collect waits for events and returns those that the log has, at most limit. For positions without events, or with
+// only events that are not chosen, it returns the latest position after the time quiet. When the log does not grow, it
+// returns an empty batch in time for maintenance. A batch is valid until the next call.
 func (s *session) collect(ctx context.Context, f *eventstore.Follower, quiet time.Time) (b batch, err error) {
 	clear(s.events) // an idle session keeps no events in memory
 	due, moved := s.maintenanceTimer(), false
@@ -480,12 +488,14 @@ func (s *session) maintain(ctx context.Context, f *eventstore.Follower, behind b
 			}
 			return s.maintenance.Run(ctx, tx)
 		})
-		if err = schema.Unavailable(err); ctx.Err() != nil || errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errOvertaken) {
+		if err = schema.Unavailable(err); ctx.Err() != nil || errors.Is(err, eventstore.ErrUnavailable) ||
+			errors.Is(err, errOvertaken) {
 			return err
 		}
 		if err != nil {
 			s.maintainAt = time.Now().Add(maintenanceRetry)
-			s.log.Warn("derived tables not built", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
+			s.log.Warn("derived tables not built", slog.Any("error", err),
+				slog.String("retryIn", maintenanceRetry.String()))
 		}
 	}
 	return nil
@@ -498,7 +508,8 @@ type analyzer struct {
 	turn   chan struct{} // of capacity 1
 }
 
-// analyze analyzes the view's tables in the background after many events, as an import writes them, once the view has caught up.
+// analyze analyzes the view's tables in the background after many events, as an import writes them, once the view has
+// caught up.
 func (s *session) analyze(ctx context.Context, f *eventstore.Follower) {
 	if s.written < s.pace.bulk || !f.Idle() || s.maintenance != nil && s.maintenance.Pending() {
 		return
@@ -525,7 +536,8 @@ func (a *analyzer) run(ctx context.Context, log *slog.Logger, tables []string, w
 	return schema.Analyze(ctx, conn, log, a.schema, tables, int64(written))
 }
 
-// maintenanceTimer returns a channel that fires when maintenance is due before the next event; nil when none is pending.
+// maintenanceTimer returns a channel that fires when maintenance is due before the next event; nil when none is
+// pending.
 func (s *session) maintenanceTimer() <-chan time.Time {
 	if s.maintenance == nil || !s.maintenance.Pending() {
 		return nil
@@ -533,8 +545,8 @@ func (s *session) maintenanceTimer() <-chan time.Time {
 	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
 }
 
-// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status. Unless
-// the projector runs here and keeps up, it reads the log, so it should not be called often.
+// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status.
+// Unless the projector runs here and keeps up, it reads the log, so it should not be called often.
 func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	for _, w := range r.workers {
 		if s.Lag == 0 || w.projector.Name() != s.Name {
@@ -553,7 +565,9 @@ func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 }
 
 // firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none.
-func firstBetween(ctx context.Context, store eventstore.Store, after, until eventstore.Position, filter eventstore.Filter) (*eventstore.Recorded, error) {
+func firstBetween(
+	ctx context.Context, store eventstore.Store, after, until eventstore.Position, filter eventstore.Filter,
+) (*eventstore.Recorded, error) {
 	for page, err := range eventstore.ReadTo(ctx, store, after, until, filter) {
 		if err != nil {
 			return nil, err

@@ -34,9 +34,11 @@ func TestDelay_OldestUnappliedEvent(t *testing.T) {
 	t.Parallel()
 	log := storetest.Memory()
 	for _, stream := range []string{"lead-1", "account-1", "lead-2", "lead-3"} {
-		_, err := log.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{{
-			ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte("{}"), At: time.Unix(0, 0).UTC(), Metadata: event.Metadata{Account: "a"},
-		}}})
+		_, err := log.Append(t.Context(),
+			eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{{
+				ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte("{}"), At: time.Unix(0, 0).UTC(),
+				Metadata: event.Metadata{Account: "a"},
+			}}})
 		require.NoError(t, err)
 	}
 	view := selective{filter: eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}}
@@ -44,7 +46,9 @@ func TestDelay_OldestUnappliedEvent(t *testing.T) {
 	r := &Runner{store: log, workers: []*worker{w}}
 	since1970 := time.Since(time.Unix(0, 0))
 	delay := func(state State, position eventstore.Position) time.Duration {
-		delay, err := r.Delay(t.Context(), Status{Name: view.Name(), State: state, Position: position, Lag: uint64(4 - position)})
+		delay, err := r.Delay(t.Context(), Status{
+			Name: view.Name(), State: state, Position: position, Lag: uint64(4 - position),
+		})
 		require.NoError(t, err)
 		return delay
 	}
@@ -55,7 +59,8 @@ func TestDelay_OldestUnappliedEvent(t *testing.T) {
 	}
 	applied := Event{Recorded: &eventstore.Recorded{Event: eventstore.Event{At: time.Now().Add(-time.Hour)}}}
 	w.applying(batch{events: []Event{applied}}, true)
-	require.GreaterOrEqual(t, delay(Running, 2), time.Hour, "the event that is being applied, without a read of the log")
+	require.GreaterOrEqual(t, delay(Running, 2), time.Hour,
+		"the event that is being applied, without a read of the log")
 	w.applied(3)
 	require.Zero(t, delay(Running, 3))
 }

@@ -58,7 +58,9 @@ func newWorld(t *testing.T) *projectiontest.World {
 func configure(t *testing.T, w *projectiontest.World, times int) (last eventstore.Position) {
 	t.Helper()
 	for range times {
-		last = w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+		last = w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{
+			Stages: []string{"new"}, Region: "IN",
+		})
 	}
 	return last
 }
@@ -163,10 +165,11 @@ func TestRunner_FailureStopsOneProjector(t *testing.T) {
 	last := configure(t, w, 60)
 	projectiontest.Run(t, runner)
 
-	eventually(t, runner, "everything before the event is applied, and the error names it", func(s projection.Status) bool {
-		return s.State == projection.Failed && s.Position == 32 && s.Failures > 5 && errors.Is(s.Err, errRefused) &&
-			s.Err.Error() == "events at positions 33 to 33: this event is refused"
-	})
+	eventually(t, runner,
+		"everything before the event is applied, and the error names it", func(s projection.Status) bool {
+			return s.State == projection.Failed && s.Position == 32 && s.Failures > 5 && errors.Is(s.Err, errRefused) &&
+				s.Err.Error() == "events at positions 33 to 33: this event is refused"
+		})
 	require.Eventually(t, func() bool {
 		all, err := runner.Status(t.Context())
 		return err == nil && all[1].State == projection.Running && all[1].Position == last
@@ -216,11 +219,13 @@ func TestRunner_StaleViewIsUntouched(t *testing.T) {
 	}
 }
 
-// lossy is a log like one in EventStoreDB that was restored from a backup and has grown since: no event begins at the position of a
-// checkpoint of the lost part.
+// lossy is a log like one in EventStoreDB that was restored from a backup and has grown since: no event begins at the
+// position of a checkpoint of the lost part.
 type lossy struct{ eventstore.Store }
 
-func (l lossy) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+func (l lossy) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	if after == 0 {
 		return l.Store.Subscribe(ctx, after, filter)
 	}
@@ -287,10 +292,14 @@ func TestRunner_StopsAtUnknownEvent(t *testing.T) {
 	runner := hastened(t, w, view.Lead{})
 	projectiontest.Run(t, runner)
 	id := w.NewID()
-	known := w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "A", Status: "new"}, Source: "api"})
+	known := w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "A", Status: "new"}, Source: "api",
+	})
 	unknown := w.NewEvent()
 	unknown.Type, unknown.Data = "lead.invented.v1", []byte(`{}`)
-	_, err := w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(id), Expect: eventstore.Any, Events: []eventstore.Event{unknown}})
+	_, err := w.Store.Append(t.Context(), eventstore.Write{
+		Stream: event.LeadStream(id), Expect: eventstore.Any, Events: []eventstore.Event{unknown},
+	})
 	require.NoError(t, err)
 	eventually(t, runner, "it stops before the event", func(s projection.Status) bool {
 		return s.State == projection.Failed && s.Position == known && errors.Is(s.Err, event.ErrUnknownType)
@@ -301,7 +310,9 @@ func TestRunner_RejectsMissingEvent(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	lead, token := w.NewID(), w.NewID()
-	w.Append(t, "acme", event.LeadStream(lead), event.LeadCreated{LeadFields: event.LeadFields{Name: "A", Status: "new"}, Source: "api"})
+	w.Append(t, "acme", event.LeadStream(lead), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "A", Status: "new"}, Source: "api",
+	})
 	w.Append(t, "acme", event.TokenStream(token), event.TokenCreated{Name: "A", ExpiresAt: projectiontest.Start})
 	projectiontest.CatchUp(t, w.Runner(t, view.Lead{}, view.Token{}))
 	pgtest.Exec(t, w.Pool, `TRUNCATE views.lead, views.token`)

@@ -20,8 +20,8 @@ const (
 	swapPause          = 500 * time.Millisecond
 )
 
-// replace replaces the live view with the copy. Readers of the live table have a minute to finish. After that their sessions are
-// terminated.
+// replace replaces the live view with the copy. Readers of the live table have a minute to finish. After that their
+// sessions are terminated.
 func (b *builder) replace(ctx context.Context) (position eventstore.Position, err error) {
 	for attempt := range swapAttempts {
 		if b.end, err = b.Store.Head(ctx); err != nil {
@@ -47,8 +47,9 @@ func (b *builder) replace(ctx context.Context) (position eventstore.Position, er
 	return 0, err
 }
 
-// terminateReaders terminates the sessions that hold locks on the live tables, of roles that are neither superusers nor members of the views'
-// owner. It needs the role pg_signal_backend. Without that role the replay fails and can be run again.
+// terminateReaders terminates the sessions that hold locks on the live tables, of roles that are neither superusers nor
+// members of the views' owner. It needs the role pg_signal_backend. Without that role the replay fails and can be run
+// again.
 func (b *builder) terminateReaders(ctx context.Context) {
 	_, _ = b.conn.Exec(ctx, `
 		SELECT pg_terminate_backend(a.pid)
@@ -65,7 +66,8 @@ func (b *builder) fold(ctx context.Context, each func(context.Context, batch) er
 	return readLog(ctx, b.Store, logRange{after: b.from, end: b.end, filter: b.filter}, each)
 }
 
-// foldWithin folds events up to a position in the caller's transaction, without moving the checkpoint. It returns the last applied event.
+// foldWithin folds events up to a position in the caller's transaction, without moving the checkpoint. It returns the
+// last applied event.
 func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Position) (seen, error) {
 	b.end = end
 	last := b.checkpoint.seen
@@ -80,12 +82,13 @@ func (b *builder) foldWithin(ctx context.Context, tx pgx.Tx, end eventstore.Posi
 	return last, err
 }
 
-// swap replaces the live view in one transaction. It does not need the projector's lease, which a service may hold for months: every batch
-// of a live session writes the checkpoint's row first, so a lock on that row stops the live view.
+// swap replaces the live view in one transaction. It does not need the projector's lease, which a service may hold for
+// months: every batch of a live session writes the checkpoint's row first, so a lock on that row stops the live view.
 //
-// Events that the live view has applied and the copy has not are then folded into the copy, so that readers never see the view go back. The
-// live session's next batch fails with errOvertaken, because the checkpoint names another replay. The session starts again from the
-// checkpoint, and drops its cache of the tables that were replaced, such as which leads are in blocks.
+// Events that the live view has applied and the copy has not are then folded into the copy, so that readers never see
+// the view go back. The live session's next batch fails with errOvertaken, because the checkpoint names another replay.
+// The session starts again from the checkpoint, and drops its cache of the tables that were replaced, such as which
+// leads are in blocks.
 func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, error) {
 	live := pgx.Identifier{b.Live}.Sanitize()
 	if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+swapTimeout+`'`); err != nil {
@@ -100,7 +103,8 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 	if err != nil {
 		return 0, err
 	}
-	if current.position > position && current.position <= head { // otherwise the live view is of another log, or of one that has lost events
+	// otherwise the live view is of another log, or of one that has lost events
+	if current.position > position && current.position <= head {
 		if last, err = b.foldWithin(ctx, tx, current.position); err != nil {
 			return 0, err
 		}
@@ -119,12 +123,15 @@ func (b *builder) swap(ctx context.Context, tx pgx.Tx) (eventstore.Position, err
 			return 0, err
 		}
 	}
-	// A migration that has committed changed the dropped tables. A later one waits for the locks and changes the new tables.
+	// A migration that has committed changed the dropped tables. A later one waits for the locks and changes the new
+	// tables.
 	if marker, err := b.currentMarker(ctx); err != nil || marker != b.marker {
 		return 0, cmp.Or(err, ErrMigrated)
 	}
-	_, err = tx.Exec(ctx, `UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = clock_timestamp(),
-		seen_stream = nullif($5, ''), seen_revision = $6, seen_event = nullif($7, ''), replay = pg_current_xact_id()::text::bigint
+	_, err = tx.Exec(ctx,
+		`UPDATE `+live+`.checkpoint SET version = $2, epoch = $3, position = $4, updated_at = clock_timestamp(),
+		seen_stream = nullif($5, ''), seen_revision = $6, seen_event = nullif($7, ''),
+		  replay = pg_current_xact_id()::text::bigint
 		WHERE projector = $1`,
 		b.checkpoint.projector, b.checkpoint.version, b.checkpoint.epoch, int64(position),
 		last.stream, int64(last.revision), last.event)
@@ -144,7 +151,8 @@ func (b *builder) lockLive(ctx context.Context, tx pgx.Tx, live string) (c check
 		return c, err
 	}
 	table := live + `.checkpoint`
-	if _, err = tx.Exec(ctx, `SELECT FROM `+table+` WHERE projector = $1 FOR UPDATE`, b.checkpoint.projector); err != nil {
+	if _, err = tx.Exec(ctx, `SELECT FROM `+table+` WHERE projector = $1 FOR UPDATE`,
+		b.checkpoint.projector); err != nil {
 		return c, err
 	}
 	c, _, err = findCheckpointIn(ctx, tx, table, b.checkpoint.projector)

@@ -51,15 +51,18 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 		return Account{}, ErrNotFound
 	}
 	return one(ctx, r, scanAccount, `
-		SELECT account_id, name, features, stages, region, currency, rate_limit, rate_burst, tokens_see_leads, visitor_days,
-		       quarantine, quarantine_days, won_stages, storage_per_day, ignored_contacts, shared_after, retention_days, keep_stages,
+		SELECT account_id, name, features, stages, region, currency, rate_limit, rate_burst, tokens_see_leads,
+		  visitor_days,
+		       quarantine, quarantine_days, won_stages, storage_per_day, ignored_contacts, shared_after, retention_days,
+		       keep_stages,
 		       jwt_not_before, created_at, updated_at
 		  FROM views.account
 		 WHERE account_id = $1`, id)
 }
 
 func scanAccount(row pgx.CollectableRow) (a Account, err error) {
-	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.Currency, &a.RateLimit, &a.RateBurst, &a.TokensSeeLeads,
+	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.Currency, &a.RateLimit,
+		&a.RateBurst, &a.TokensSeeLeads,
 		&a.VisitorDays, &a.Quarantine, &a.QuarantineDays, jsonOf{&a.WonStages}, &a.StoragePerDay,
 		&a.IgnoredContacts, &a.SharedAfter, &a.RetentionDays, jsonOf{&a.KeepStages},
 		&a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)

@@ -53,7 +53,8 @@ type ArrivalFilter struct {
 	Until    time.Time // exclusive
 }
 
-const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), nullif(token_id, ''), received_at, state, reasons, warnings, nullif(lead_id, ''), expires_at
+const arrivalColumns = `SELECT position, arrival_id, nullif(intake_id, ''), nullif(token_id, ''), received_at, state,
+	reasons, warnings, nullif(lead_id, ''), expires_at
 	  FROM views.arrival`
 
 // Arrivals lists an account's arrivals, newest last. The error is ErrCursor for a cursor of another list.
@@ -66,7 +67,9 @@ func (r *Reader) Arrivals(ctx context.Context, account string, filter ArrivalFil
 }
 
 // LatestArrivals is Arrivals, newest first.
-func (r *Reader) LatestArrivals(ctx context.Context, account string, filter ArrivalFilter, p Page) (List[Arrival], error) {
+func (r *Reader) LatestArrivals(
+	ctx context.Context, account string, filter ArrivalFilter, p Page,
+) (List[Arrival], error) {
 	s, err := filter.selection(ctx, r, account, `position DESC`)
 	if err != nil {
 		return List[Arrival]{}, err
@@ -89,7 +92,8 @@ func (f ArrivalFilter) selection(ctx context.Context, r *Reader, account, order 
 		s.narrow = func(s *selection) {
 			s.equal(`state`, f.State)
 			if f.Reason != "" {
-				s.and(`EXISTS (SELECT FROM jsonb_array_elements(reasons) AS reason WHERE reason ->> 'field' = ?)`, f.Reason)
+				s.and(`EXISTS (SELECT FROM jsonb_array_elements(reasons) AS reason WHERE reason ->> 'field' = ?)`,
+					f.Reason)
 			}
 		}
 	}
@@ -106,12 +110,13 @@ type QuarantineReason struct {
 // MaxQuarantined is up to how many arrivals QuarantineReasons counts.
 const MaxQuarantined = 10_000
 
-// QuarantineReasons counts an account's quarantined arrivals by intake and wrong field, the most frequent first. An arrival counts for
-// each of its fields. Of more than MaxQuarantined arrivals, the latest are counted.
+// QuarantineReasons counts an account's quarantined arrivals by intake and wrong field, the most frequent first. An
+// arrival counts for each of its fields. Of more than MaxQuarantined arrivals, the latest are counted.
 func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]QuarantineReason, error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT intake_id, field, count(DISTINCT arrival_id)
-		  FROM (SELECT arrival_id, coalesce(intake_id, '') AS intake_id, jsonb_path_query(reasons, '$[*].field') #>> '{}' AS field
+		  FROM (SELECT arrival_id, coalesce(intake_id, '') AS intake_id,
+		    jsonb_path_query(reasons, '$[*].field') #>> '{}' AS field
 		          FROM (SELECT arrival_id, intake_id, reasons FROM views.arrival
 		                 WHERE account = $1 AND state = 'quarantined' AND state IN ('received', 'quarantined')
 		                 ORDER BY position DESC LIMIT $2) AS latest) AS wrong
@@ -125,12 +130,14 @@ func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]Quara
 
 func scanArrival(row pgx.CollectableRow) (placed[Arrival], error) {
 	a := placed[Arrival]{item: Arrival{Reasons: []event.ArrivalReason{}, Warnings: []event.ArrivalWarning{}}}
-	err := row.Scan(&a.position, &a.item.ArrivalID, &a.item.IntakeID, &a.item.TokenID, &a.item.ReceivedAt, &a.item.State, jsonOf{&a.item.Reasons},
+	err := row.Scan(&a.position, &a.item.ArrivalID, &a.item.IntakeID, &a.item.TokenID, &a.item.ReceivedAt,
+		&a.item.State, jsonOf{&a.item.Reasons},
 		jsonOf{&a.item.Warnings}, &a.item.LeadID, &a.item.ExpiresAt)
 	return a, err
 }
 
-// Arrival returns an arrival with its raw body, from the log. The error is ErrNotFound when the account has no such arrival.
+// Arrival returns an arrival with its raw body, from the log. The error is ErrNotFound when the account has no such
+// arrival.
 func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown, error) {
 	if !event.ValidID(id) {
 		return ArrivalShown{}, ErrNotFound
@@ -143,14 +150,17 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 		return ArrivalShown{}, ErrNotFound
 	}
 	if a.State == arrival.Captured { // a split may have given it to another lead
-		a.LeadID, err = one(ctx, r, pgx.RowTo[string], `SELECT coalesce((SELECT lead_id FROM views.arrival WHERE arrival_id = $1), $2)`, id, a.LeadID)
+		a.LeadID, err = one(ctx, r, pgx.RowTo[string],
+			`SELECT coalesce((SELECT lead_id FROM views.arrival WHERE arrival_id = $1), $2)`, id, a.LeadID)
 		if err != nil {
 			return ArrivalShown{}, err
 		}
 	}
 	shown := ArrivalShown{Arrival: Arrival{
-		ArrivalID: id, IntakeID: orNull(a.IntakeID), TokenID: orNull(a.TokenID), ReceivedAt: Timestamp(a.ReceivedAt), State: a.State,
-		Reasons: append([]event.ArrivalReason{}, a.Reasons...), Warnings: append([]event.ArrivalWarning{}, a.Warnings...), LeadID: orNull(a.LeadID), ExpiresAt: Timestamp(a.ExpiresAt),
+		ArrivalID: id, IntakeID: orNull(a.IntakeID), TokenID: orNull(a.TokenID), ReceivedAt: Timestamp(a.ReceivedAt),
+		State: a.State, Reasons: append([]event.ArrivalReason{}, a.Reasons...),
+		Warnings: append([]event.ArrivalWarning{}, a.Warnings...), LeadID: orNull(a.LeadID),
+		ExpiresAt: Timestamp(a.ExpiresAt),
 	}}
 	if a.Deleted || a.Lost {
 		return shown, nil
@@ -159,7 +169,10 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 	if err != nil {
 		return ArrivalShown{}, err
 	}
-	shown.Raw = &ArrivalRaw{ContentType: a.Raw.ContentType, Body: strings.ToValidUTF8(string(maskProofs(body)), string(utf8.RuneError)), Headers: orEmpty(a.Raw.Headers), Query: orEmpty(a.Raw.Query)}
+	shown.Raw = &ArrivalRaw{
+		ContentType: a.Raw.ContentType, Body: strings.ToValidUTF8(string(maskProofs(body)), string(utf8.RuneError)),
+		Headers: orEmpty(a.Raw.Headers), Query: orEmpty(a.Raw.Query),
+	}
 	return shown, nil
 }
 
@@ -212,11 +225,12 @@ func orEmpty(texts map[string]string) map[string]string {
 // ExpiredArrival is an arrival whose retention has ended.
 type ExpiredArrival struct{ Account, ID string }
 
-// ExpiredArrivals returns up to most arrivals of all accounts, by ascending id after the given one, whose retention had ended at a time and
-// whose content is still stored.
+// ExpiredArrivals returns up to most arrivals of all accounts, by ascending id after the given one, whose retention had
+// ended at a time and whose content is still stored.
 func (r *Reader) ExpiredArrivals(ctx context.Context, at time.Time, after string, most int) ([]ExpiredArrival, error) {
 	rows, err := r.pool.Query(ctx, `
-		SELECT account, arrival_id FROM views.arrival WHERE kept AND expires_at <= $1 AND arrival_id > $2 ORDER BY arrival_id LIMIT $3`, at, after, most)
+		SELECT account, arrival_id FROM views.arrival WHERE kept AND expires_at <= $1 AND arrival_id > $2
+		ORDER BY arrival_id LIMIT $3`, at, after, most)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}

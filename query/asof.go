@@ -33,16 +33,17 @@ func ParseAsOf(text string) (AsOf, error) {
 	if position, err := strconv.ParseUint(text, 10, 63); err == nil && strconv.FormatUint(position, 10) == text {
 		return AsOf{Position: eventstore.Position(position), given: true}, nil
 	}
-	at, err := time.Parse(time.RFC3339, strings.Replace(text, " ", "+", 1)) // the plus sign of an offset that was not escaped
+	// the plus sign of an offset that was not escaped
+	at, err := time.Parse(time.RFC3339, strings.Replace(text, " ", "+", 1))
 	if err != nil || at.Before(time.UnixMilli(0)) {
 		return AsOf{}, ErrAsOf
 	}
 	return AsOf{Time: at, given: true}, nil
 }
 
-// PositionAsOf returns the position of asOf for a report of touches. For a time, it is the position of the last event of touches before
-// the first one that was recorded later, so later events do not change it. It waits until the view has reached the position, like
-// WaitFor. The error is ErrAsOf beyond the end of the log.
+// PositionAsOf returns the position of asOf for a report of touches. For a time, it is the position of the last event
+// of touches before the first one that was recorded later, so later events do not change it. It waits until the view
+// has reached the position, like WaitFor. The error is ErrAsOf beyond the end of the log.
 func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Position, error) {
 	switch {
 	case !asOf.given:
@@ -62,21 +63,28 @@ func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Positi
 	return r.positionAt(ctx, asOf.Time)
 }
 
-// positionAt finds, after the last place that is not later than a time, the first row of a later event, and then the last row before that.
-// The id of an event begins with its time.
+// positionAt finds, after the last place that is not later than a time, the first row of a later event, and then the
+// last row before that. The id of an event begins with its time.
 const positionAt = `
 	WITH place AS MATERIALIZED (
-	         SELECT coalesce((SELECT position FROM views.place WHERE at <= $1 ORDER BY at DESC LIMIT 1), 0) AS position),
+	         SELECT coalesce((SELECT position FROM views.place WHERE at <= $1 ORDER BY at DESC LIMIT 1),
+	           0) AS position),
 	     later AS MATERIALIZED (
 	         SELECT coalesce(least(
-	                    (SELECT position FROM views.touch WHERE position > (SELECT position FROM place) AND touch_id >= $2 ORDER BY position LIMIT 1),
-	                    (SELECT position FROM views.lead_change WHERE position > (SELECT position FROM place) AND at > $1 ORDER BY position LIMIT 1),
-	                    (SELECT position FROM views.won_stages WHERE position > (SELECT position FROM place) AND at > $1 ORDER BY position LIMIT 1)),
+	                    (SELECT position FROM views.touch WHERE position > (SELECT position FROM place)
+	                      AND touch_id >= $2 ORDER BY position LIMIT 1),
+	                    (SELECT position FROM views.lead_change WHERE position > (SELECT position FROM place)
+	                      AND at > $1 ORDER BY position LIMIT 1),
+	                    (SELECT position FROM views.won_stages WHERE position > (SELECT position FROM place) AND at > $1
+	                      ORDER BY position LIMIT 1)),
 	                9223372036854775807) AS position)
 	SELECT coalesce(greatest(
-	           (SELECT position FROM views.touch WHERE position < (SELECT position FROM later) ORDER BY position DESC LIMIT 1),
-	           (SELECT position FROM views.lead_change WHERE position < (SELECT position FROM later) ORDER BY position DESC LIMIT 1),
-	           (SELECT position FROM views.won_stages WHERE position < (SELECT position FROM later) ORDER BY position DESC LIMIT 1)), 0)`
+	           (SELECT position FROM views.touch WHERE position < (SELECT position FROM later) ORDER BY position DESC
+	             LIMIT 1),
+	           (SELECT position FROM views.lead_change WHERE position < (SELECT position FROM later)
+	             ORDER BY position DESC LIMIT 1),
+	           (SELECT position FROM views.won_stages WHERE position < (SELECT position FROM later)
+	             ORDER BY position DESC LIMIT 1)), 0)`
 
 func (r *Reader) positionAt(ctx context.Context, at time.Time) (eventstore.Position, error) {
 	var next ulid.ULID

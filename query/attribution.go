@@ -20,7 +20,8 @@ type Attribution struct {
 	Rows  []AttributionRow    `json:"rows"`
 	Total AttributionTotal    `json:"total"`
 	AsOf  eventstore.Position `json:"asOf"`
-	// Rebuilding reports that AsOf is before the position that was asked for: the conversions since are still being built.
+	// Rebuilding reports that AsOf is before the position that was asked for: the conversions since are still being
+	// built.
 	Rebuilding bool `json:"rebuilding,omitzero"`
 }
 
@@ -58,16 +59,19 @@ type AttributionFilter struct {
 	AsOf   eventstore.Position
 }
 
-// Attribution divides an account's conversions among the touches before them, as of a position that the view has reached. While the
-// conversions of a large account are rebuilt, the report is as of the latest position for which they are complete. The error is ErrBehind
-// when there is no such position yet.
+// Attribution divides an account's conversions among the touches before them, as of a position that the view has
+// reached. While the conversions of a large account are rebuilt, the report is as of the latest position for which they
+// are complete. The error is ErrBehind when there is no such position yet.
 func (r *Reader) Attribution(ctx context.Context, account string, filter AttributionFilter) (Attribution, error) {
 	report := attribution.NewReport(filter.Rules)
 	return r.report(ctx, account, filter, report, report.Add)
 }
 
-// AttributionPaths returns the result of Attribution, and the most frequent steps between the touches of the same conversions.
-func (r *Reader) AttributionPaths(ctx context.Context, account string, filter AttributionFilter, most int) (Attribution, []attribution.Step, error) {
+// AttributionPaths returns the result of Attribution, and the most frequent steps between the touches of the same
+// conversions.
+func (r *Reader) AttributionPaths(
+	ctx context.Context, account string, filter AttributionFilter, most int,
+) (Attribution, []attribution.Step, error) {
 	report, paths := attribution.NewReport(filter.Rules), attribution.NewPaths(filter.Rules)
 	answer, err := r.report(ctx, account, filter, report, func(c attribution.Conversion) {
 		report.Add(c)
@@ -78,7 +82,8 @@ func (r *Reader) AttributionPaths(ctx context.Context, account string, filter At
 
 // report calls add, which adds to the report, with the conversions of an account.
 func (r *Reader) report(
-	ctx context.Context, account string, filter AttributionFilter, report *attribution.Report, add func(attribution.Conversion),
+	ctx context.Context, account string, filter AttributionFilter, report *attribution.Report,
+	add func(attribution.Conversion),
 ) (Attribution, error) {
 	asking := conversionQuery{AttributionFilter: filter, account: account, atOnce: r.leadsAtOnce, add: add}
 	err := r.snapshot(ctx, asking.run)
@@ -100,9 +105,11 @@ type Credit struct {
 	Value       string // with 4
 }
 
-// LeadConversion divides the conversion of one lead among its touches. It is nil if the lead is not won as of filter.AsOf, or belongs to
-// another account.
-func (r *Reader) LeadConversion(ctx context.Context, account, id string, filter AttributionFilter) (*LeadConversion, error) {
+// LeadConversion divides the conversion of one lead among its touches. It is nil if the lead is not won as of
+// filter.AsOf, or belongs to another account.
+func (r *Reader) LeadConversion(
+	ctx context.Context, account, id string, filter AttributionFilter,
+) (*LeadConversion, error) {
 	if !storable(id) {
 		return nil, nil
 	}
@@ -119,7 +126,8 @@ func (r *Reader) LeadConversion(ctx context.Context, account, id string, filter 
 				return nil
 			}
 			converted = &LeadConversion{
-				At: Timestamp(time.UnixMilli(c.At)), Value: attribution.SumOf(c.Value).Decimal(4), Credits: map[eventstore.Position]Credit{},
+				At: Timestamp(time.UnixMilli(c.At)), Value: attribution.SumOf(c.Value).Decimal(4),
+				Credits: map[eventstore.Position]Credit{},
 			}
 			for _, credit := range filter.Credits(c) {
 				converted.Credits[eventstore.Position(credit.Position)] = Credit{
@@ -141,8 +149,8 @@ type conversionQuery struct {
 	add     func(attribution.Conversion)
 }
 
-// run reads the rows that are made for reports, and the histories of leads that changed since. If the rows are not complete as of AsOf, it
-// reads the histories of all leads that were won, or moves AsOf back when they are many.
+// run reads the rows that are made for reports, and the histories of leads that changed since. If the rows are not
+// complete as of AsOf, it reads the histories of all leads that were won, or moves AsOf back when they are many.
 func (q *conversionQuery) run(ctx context.Context, tx pgx.Tx) error {
 	settings, err := schema.WonStages(ctx, tx, "views.", q.account)
 	if err != nil {
@@ -182,35 +190,43 @@ func (q *conversionQuery) run(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// complete returns the position up to which rows are built, and the latest one, up to AsOf, as of which a report can be made: before the
-// account's won stages changed, if rows are still made by the earlier ones, and without reading many later touches and changes.
+// complete returns the position up to which rows are built, and the latest one, up to AsOf, as of which a report can be
+// made: before the account's won stages changed, if rows are still made by the earlier ones, and without reading many
+// later touches and changes.
 func (q *conversionQuery) complete(ctx context.Context, tx pgx.Tx) (built, complete eventstore.Position, err error) {
 	err = tx.QueryRow(ctx, `
 		WITH built AS MATERIALIZED (
-		     SELECT coalesce(max(position), 0) AS position, coalesce(max(settings), 0) AS settings FROM views.conversion_state),
+		     SELECT coalesce(max(position), 0) AS position, coalesce(max(settings), 0) AS settings
+		     FROM views.conversion_state),
 		     swept AS MATERIALIZED (
 		     SELECT least($2, (SELECT position - 1 FROM views.conversion_sweep WHERE account = $1),
-		                  (SELECT min(changed.position) - 1 FROM built, LATERAL (`+changedWon+`) AS changed WHERE changed.account = $1)) AS position)
+		                  (SELECT min(changed.position) - 1
+		                    FROM built, LATERAL (`+changedWon+`) AS changed WHERE changed.account = $1)) AS position)
 		SELECT built.position, CASE WHEN swept.position > built.position AND (
-		            EXISTS (SELECT FROM views.touch WHERE position > built.position AND position <= swept.position ORDER BY position OFFSET $3) OR
-		            EXISTS (SELECT FROM views.lead_change WHERE position > built.position AND position <= swept.position ORDER BY position OFFSET $3))
+		            EXISTS (SELECT FROM views.touch WHERE position > built.position AND position <= swept.position
+		              ORDER BY position OFFSET $3) OR
+		            EXISTS (SELECT FROM views.lead_change WHERE position > built.position AND position <= swept.position
+		              ORDER BY position OFFSET $3))
 		            THEN built.position ELSE swept.position END
-		  FROM built, swept`, pgx.QueryExecModeCacheDescribe, q.account, int64(q.AsOf), lateTouches*q.atOnce).Scan(&built, &complete)
+		  FROM built, swept`, pgx.QueryExecModeCacheDescribe, q.account, int64(q.AsOf),
+		lateTouches*q.atOnce).Scan(&built, &complete)
 	return built, complete, err
 }
 
 // changedWon selects the accounts whose won stages changed since the rows were built.
-var changedWon = strings.NewReplacer("$1", "greatest(built.position, built.settings)", "$2", strconv.FormatInt(attribution.Forever, 10)).
+var changedWon = strings.NewReplacer("$1", "greatest(built.position, built.settings)", "$2",
+	strconv.FormatInt(attribution.Forever, 10)).
 	Replace(schema.WonSince("views."))
 
-// wonLeads returns the leads of the account that were ever at one of the stages, unless there are many. Leads that were created at the
-// first stage of the pipeline are looked through only if that is one of the stages.
+// wonLeads returns the leads of the account that were ever at one of the stages, unless there are many. Leads that were
+// created at the first stage of the pipeline are looked through only if that is one of the stages.
 func (q *conversionQuery) wonLeads(ctx context.Context, tx pgx.Tx) (leads []string, few bool, err error) {
 	rows, err := tx.Query(ctx, `
 		(SELECT lead_id FROM views.lead_change WHERE account = $1 AND stage <> '' AND stage = ANY ($2) LIMIT $3)
 		 UNION ALL
 		(SELECT CASE WHEN kind = 'created' AND stage = ANY ($2) THEN lead_id ELSE '' END FROM views.touch
-		  WHERE account = $1 AND kind <> 'visit' AND EXISTS (SELECT FROM views.won_stages WHERE account = $1 AND first = ANY ($2)) LIMIT $3)`,
+		  WHERE account = $1 AND kind <> 'visit' AND EXISTS (SELECT FROM views.won_stages WHERE account = $1
+		    AND first = ANY ($2)) LIMIT $3)`,
 		pgx.QueryExecModeCacheDescribe, q.account, q.won, q.atOnce+1)
 	if err != nil {
 		return nil, false, err
@@ -233,8 +249,8 @@ func (q *conversionQuery) addHistories(ctx context.Context, tx pgx.Tx, leads []s
 	})
 }
 
-// addRows adds conversions by their rows, except those of some leads. It reads the binary rows of PostgreSQL without copying each value,
-// because there may be a hundred thousand rows.
+// addRows adds conversions by their rows, except those of some leads. It reads the binary rows of PostgreSQL without
+// copying each value, because there may be a hundred thousand rows.
 func (q *conversionQuery) addRows(ctx context.Context, tx pgx.Tx, without []string) error {
 	s := selection{from: `SELECT at, value, touches, ` + schema.ConversionKeyColumns[q.By] + ` FROM views.conversion`}
 	s.and(`account = ?`, q.account)
@@ -264,11 +280,12 @@ func (q *conversionQuery) addRows(ctx context.Context, tx pgx.Tx, without []stri
 	return rows.Err()
 }
 
-// ConversionProgress is how much of the conversions is built, of 1: of those up to the end of the log, and of those of accounts whose won
-// stages changed.
+// ConversionProgress is how much of the conversions is built, of 1: of those up to the end of the log, and of those of
+// accounts whose won stages changed.
 type ConversionProgress struct{ Built, Swept float64 }
 
-// ConversionProgress returns the progress. Less than 1 means that reports of large accounts are as of earlier positions.
+// ConversionProgress returns the progress. Less than 1 means that reports of large accounts are as of earlier
+// positions.
 func (r *Reader) ConversionProgress(ctx context.Context) (p ConversionProgress, err error) {
 	err = r.pool.QueryRow(ctx, `
 		WITH built AS MATERIALIZED (SELECT coalesce(max(position), 0) AS position FROM views.conversion_state)
@@ -276,14 +293,17 @@ func (r *Reader) ConversionProgress(ctx context.Context) (p ConversionProgress, 
 		            THEN built.position::float8 / (SELECT max(position) FROM views.touch) ELSE 1 END,
 		       CASE WHEN EXISTS (SELECT FROM views.conversion_sweep)
 		            THEN (SELECT sum(leads) FROM views.conversion_sweep)::float8
-		                 / (SELECT greatest(sum(created), 1) FROM views.source_day WHERE account IN (SELECT account FROM views.conversion_sweep)) ELSE 1 END
+		                 / (SELECT greatest(sum(created), 1) FROM views.source_day
+		                   WHERE account IN (SELECT account FROM views.conversion_sweep)) ELSE 1 END
 		  FROM built`, lateTouches*r.leadsAtOnce).Scan(&p.Built, &p.Swept)
 	return p, schema.Unavailable(err)
 }
 
 // snapshot runs queries that all see the same rows.
 func (r *Reader) snapshot(ctx context.Context, do func(context.Context, pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{
+		IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly,
+	}, func(tx pgx.Tx) error {
 		return do(ctx, tx)
 	})
 }

@@ -16,29 +16,37 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// manyTouches inserts the touches of leads of acme: each is created and arrives once more, all are put at a stage, and one of twenty is won and
-// one sold. It returns the last position.
+// manyTouches inserts the touches of leads of acme: each is created and arrives once more, all are put at a stage, and
+// one of twenty is won and one sold. It returns the last position.
 func manyTouches(t *testing.T, w *projectiontest.World, leads int) (end eventstore.Position) {
 	t.Helper()
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium, utm_campaign, utm_id,
+		INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium,
+		  utm_campaign, utm_id,
 		                         credential, intake_id, visitor, erased, stage, value)
-		SELECT 4 * i + 1 + merged, lpad(i::text || merged, 26, '0'), 'acme', 'lead-' || i, '2026-01-01'::timestamptz + i * interval '1 minute',
-		       (ARRAY['created', 'merged'])[1 + merged], (ARRAY['website', 'whatsapp', 'api'])[1 + (i + merged) % 3], true, '', '', '', '',
+		SELECT 4 * i + 1 + merged, lpad(i::text || merged, 26, '0'), 'acme', 'lead-' || i,
+		  '2026-01-01'::timestamptz + i * interval '1 minute',
+		       (ARRAY['created', 'merged'])[1 + merged], (ARRAY['website', 'whatsapp', 'api'])[1 + (i + merged) % 3],
+		       true, '', '', '', '',
 		       'token:a', '', '', false, (ARRAY['new', ''])[1 + merged], ''
 		  FROM generate_series(1, $1::bigint) AS i, (VALUES (0), (1)) AS k (merged)`, leads)
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO views.lead_change (position, account, lead_id, at, stage, value)
 		SELECT 4 * i + 3, 'acme', 'lead-' || i, '2026-01-02'::timestamptz + i * interval '1 minute',
-		       CASE i % 20 WHEN 0 THEN 'won' WHEN 1 THEN 'sold' ELSE 'contacted' END, '10' FROM generate_series(1, $1::bigint) AS i`, leads)
-	pgtest.Exec(t, w.Pool, `INSERT INTO views.source_day (account, day, source, created, merged, refused) VALUES ('acme', '2026-01-01', 'api', $1, 0, 0)`, leads)
+		       CASE i % 20 WHEN 0 THEN 'won' WHEN 1 THEN 'sold' ELSE 'contacted' END, '10'
+		       FROM generate_series(1, $1::bigint) AS i`, leads)
+	pgtest.Exec(t, w.Pool,
+		`INSERT INTO views.source_day (account, day, source, created, merged, refused)
+			VALUES ('acme', '2026-01-01', 'api', $1, 0, 0)`, leads)
 	return eventstore.Position(4*leads + 3)
 }
 
 // wonStages inserts a change of acme's won stages at a position.
 func wonStages(t *testing.T, w *projectiontest.World, position eventstore.Position, stages string) {
 	t.Helper()
-	pgtest.Exec(t, w.Pool, `INSERT INTO views.won_stages (position, account, at, stages, first) VALUES ($1, 'acme', now(), $2::jsonb, 'new')`,
+	pgtest.Exec(t, w.Pool,
+		`INSERT INTO views.won_stages (position, account, at, stages, first)
+			VALUES ($1, 'acme', now(), $2::jsonb, 'new')`,
 		int64(position), stages)
 }
 
@@ -56,7 +64,8 @@ func inViews(t *testing.T, w *projectiontest.World, do func(context.Context, pgx
 func rowsRead(t *testing.T, tx pgx.Tx) (rows int) {
 	t.Helper()
 	require.NoError(t, tx.QueryRow(t.Context(), `
-		SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE schemaname = 'views'`).Scan(&rows))
+		SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables
+		WHERE schemaname = 'views'`).Scan(&rows))
 	return rows
 }
 
@@ -69,8 +78,10 @@ func TestAttribution_WhileRebuilt(t *testing.T) {
 	reader.LeadsAtOnce(100)
 	report := func(asOf eventstore.Position) (query.Attribution, error) {
 		return reader.Attribution(t.Context(), "acme", query.AttributionFilter{
-			Rules: attribution.Rules{Model: attribution.Linear, Window: attribution.DefaultWindow, HalfLife: attribution.Day},
-			By:    attribution.BySource, AsOf: asOf,
+			Rules: attribution.Rules{
+				Model: attribution.Linear, Window: attribution.DefaultWindow, HalfLife: attribution.Day,
+			},
+			By: attribution.BySource, AsOf: asOf,
 		})
 	}
 	answers := map[eventstore.Position]query.Attribution{} // by the positions that they are of
@@ -121,7 +132,8 @@ func TestAttribution_WhileRebuilt(t *testing.T) {
 		swept = progress().Swept
 		if steps == 2 { // changes meanwhile do not wait
 			pgtest.Exec(t, w.Pool, `
-				INSERT INTO views.lead_change SELECT $1, account, lead_id, at, 'lost', '' FROM views.lead_change WHERE position = 83`, int64(changed+1))
+				INSERT INTO views.lead_change SELECT $1, account, lead_id, at, 'lost', '' FROM views.lead_change
+				WHERE position = 83`, int64(changed+1))
 		}
 	}
 	require.Greater(t, steps, 5)

@@ -33,7 +33,8 @@ type AuditFilter struct {
 }
 
 const tokenEventColumns = `
-	SELECT position, event_id, token_id, type, at, actor, ip, user_agent, request_id, data, digest, leaf FROM views.token_event`
+	SELECT position, event_id, token_id, type, at, actor, ip, user_agent, request_id, data, digest, leaf
+	FROM views.token_event`
 
 // TokenEvents lists the events of one token, oldest first. The errors are ErrNotFound and ErrCursor.
 func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (List[TokenEvent], error) {
@@ -52,14 +53,19 @@ func (r *Reader) TokenEvents(ctx context.Context, account, id string, p Page) (L
 	return list, err
 }
 
-// AuditTokens lists the events of an account's tokens, oldest first. The error is ErrCursor for a cursor of another list.
-func (r *Reader) AuditTokens(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
+// AuditTokens lists the events of an account's tokens, oldest first. The error is ErrCursor for a cursor of another
+// list.
+func (r *Reader) AuditTokens(
+	ctx context.Context, account string, filter AuditFilter, p Page,
+) (List[TokenEvent], error) {
 	s := filter.selection(account)
 	return pageByPosition(ctx, r, s, cursorOf(tokenEventCursor, account), p, scanTokenEvent)
 }
 
 // LatestTokenEvents is AuditTokens, newest first.
-func (r *Reader) LatestTokenEvents(ctx context.Context, account string, filter AuditFilter, p Page) (List[TokenEvent], error) {
+func (r *Reader) LatestTokenEvents(
+	ctx context.Context, account string, filter AuditFilter, p Page,
+) (List[TokenEvent], error) {
 	s := filter.selection(account)
 	s.order = `position DESC`
 	return pageByPosition(ctx, r, s, cursorOf(auditCursor, account), p, scanTokenEvent)
@@ -104,7 +110,8 @@ func (e *TreeSizeError) Error() string { return e.Param + " " + e.Wants }
 // Newest selects the tree as it is now.
 const Newest = -1
 
-// TreeHead returns the size and root of an account's audit tree at a size. The error is *TreeSizeError when the tree is smaller.
+// TreeHead returns the size and root of an account's audit tree at a size. The error is *TreeSizeError when the tree is
+// smaller.
 func (r *Reader) TreeHead(ctx context.Context, account string, size int64) (tlog.Tree, error) {
 	size, err := r.treeSize(ctx, account, size)
 	if err != nil {
@@ -124,8 +131,11 @@ type EventProof struct {
 
 // ProveTokenEvent proves that the tree of a size has the event at a position of the log. The errors are ErrNotFound,
 // *TreeSizeError when the tree of that size ends before the event, and ErrBehind when the event is not in the tree yet.
-func (r *Reader) ProveTokenEvent(ctx context.Context, account string, position eventstore.Position, size int64) (p EventProof, err error) {
-	found, err := one(ctx, r, scanTokenEvent, tokenEventColumns+` WHERE position = $1 AND account = $2`, int64(position), account)
+func (r *Reader) ProveTokenEvent(
+	ctx context.Context, account string, position eventstore.Position, size int64,
+) (p EventProof, err error) {
+	found, err := one(ctx, r, scanTokenEvent, tokenEventColumns+` WHERE position = $1 AND account = $2`,
+		int64(position), account)
 	if err != nil {
 		return p, err
 	}
@@ -140,15 +150,19 @@ func (r *Reader) ProveTokenEvent(ctx context.Context, account string, position e
 		return p, err
 	}
 	if p.Tree.N <= p.Event.Leaf {
-		return p, &TreeSizeError{"size", fmt.Sprintf("must be more than %d: so many token events come before this one", p.Event.Leaf)}
+		return p, &TreeSizeError{
+			"size", fmt.Sprintf("must be more than %d: so many token events come before this one", p.Event.Leaf),
+		}
 	}
 	p.Path, err = tlog.ProveRecord(p.Tree.N, p.Event.Leaf, r.tree(ctx, account))
 	return p, err
 }
 
-// ProveTokenEvents proves events of an account to be leaves of its tree as it is now. A path is nil for an event that is not
-// in the tree yet.
-func (r *Reader) ProveTokenEvents(ctx context.Context, account string, events []TokenEvent) (head tlog.Tree, paths []tlog.RecordProof, err error) {
+// ProveTokenEvents proves events of an account to be leaves of its tree as it is now. A path is nil for an event that
+// is not in the tree yet.
+func (r *Reader) ProveTokenEvents(
+	ctx context.Context, account string, events []TokenEvent,
+) (head tlog.Tree, paths []tlog.RecordProof, err error) {
 	if head.N, err = r.treeSize(ctx, account, Newest); err != nil {
 		return head, nil, err
 	}
@@ -180,7 +194,9 @@ func (r *Reader) ProveTree(ctx context.Context, account string, from, to int64) 
 		return p, named(err, "to")
 	}
 	if from < 1 || from > p.To.N { // the empty tree needs no proof
-		return p, &TreeSizeError{"from", fmt.Sprintf("must be from 1 to %d, the size of the tree that it is to be the beginning of", p.To.N)}
+		return p, &TreeSizeError{
+			"from", fmt.Sprintf("must be from 1 to %d, the size of the tree that it is to be the beginning of", p.To.N),
+		}
 	}
 	if p.From, err = r.TreeHead(ctx, account, from); err != nil {
 		return p, err

@@ -71,7 +71,8 @@ func (r *Reader) consents(ctx context.Context, account, id string) (found []Cons
 			joined = append(append(joined, data.From), data.Joined...)
 		case event.LeadSplit:
 			joined = data.Joined
-			found = slices.DeleteFunc(found, func(c Consent) bool { return slices.Contains(data.Touches, c.EventID) }) // they left
+			// they left
+			found = slices.DeleteFunc(found, func(c Consent) bool { return slices.Contains(data.Touches, c.EventID) })
 		case event.LeadCreated:
 			ip, userAgent = data.IP, data.UserAgent
 		case event.LeadMerged:
@@ -80,8 +81,8 @@ func (r *Reader) consents(ctx context.Context, account, id string) (found []Cons
 		given, at := lead.ConsentsOf(&fact)
 		for _, g := range given {
 			found = append(found, Consent{
-				GivenConsent: g, At: Timestamp(at), EventID: fact.ID.String(), Credential: newCredential(fact.Metadata.Credential),
-				IP: ip, UserAgent: userAgent,
+				GivenConsent: g, At: Timestamp(at), EventID: fact.ID.String(),
+				Credential: newCredential(fact.Metadata.Credential), IP: ip, UserAgent: userAgent,
 			})
 		}
 	}

@@ -45,7 +45,9 @@ func TestCursor_RejectsForged(t *testing.T) {
 			require.ErrorIs(t, err, query.ErrCursor)
 		})
 	}
-	for _, plain := range []string{"e1.", "e1.01", "e1.-1", "e1.9223372036854775807", "e1.9223372036854775808", "e1.0x1", "s1.1"} {
+	for _, plain := range []string{
+		"e1.", "e1.01", "e1.-1", "e1.9223372036854775807", "e1.9223372036854775808", "e1.0x1", "s1.1",
+	} {
 		_, err := query.DecodeOrdinal("e1", encoded(plain))
 		require.ErrorIs(t, err, query.ErrCursor, plain)
 	}

@@ -29,7 +29,8 @@ import (
 // ErrOtherLog reports a cursor of another log, or of a later state of this one than a restored backup has.
 var ErrOtherLog = errors.New("cursor of another log")
 
-// FeedEvent is an event of an account, as its change feed shows it. Of an erased person, Data has only members that are not personal.
+// FeedEvent is an event of an account, as its change feed shows it. Of an erased person, Data has only members that are
+// not personal.
 type FeedEvent struct {
 	ID        string              `json:"id"`
 	Type      string              `json:"type"` // public: without version
@@ -44,17 +45,21 @@ type FeedEvent struct {
 	Cursor    string              `json:"cursor,omitzero"` // continues after this event; in JSON lines
 }
 
-// FeedTypes returns the stored types that a change feed shows, of the given kinds, such as event.LeadKind, and with a public name that
-// matches a pattern; no patterns match all. A pattern is a name, or a prefix with * after it. Known is false if a pattern matches no
-// type of any kind.
+// FeedTypes returns the stored types that a change feed shows, of the given kinds, such as event.LeadKind, and with a
+// public name that matches a pattern; no patterns match all. A pattern is a name, or a prefix with * after it. Known is
+// false if a pattern matches no type of any kind.
 func FeedTypes(kinds, patterns []string) (types []string, known bool) {
 	for _, pattern := range patterns {
-		if !slices.ContainsFunc(event.Catalogue(), func(t string) bool { return event.FeedKind(t) != "" && typeMatches(t, pattern) }) {
+		if !slices.ContainsFunc(event.Catalogue(), func(t string) bool {
+			return event.FeedKind(t) != "" && typeMatches(t, pattern)
+		}) {
 			return nil, false
 		}
 	}
 	for _, t := range event.Catalogue() {
-		selected := len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool { return typeMatches(t, pattern) })
+		selected := len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool {
+			return typeMatches(t, pattern)
+		})
 		if selected && slices.Contains(kinds, event.FeedKind(t)) {
 			types = append(types, t)
 		}
@@ -70,8 +75,8 @@ func typeMatches(eventType, pattern string) bool {
 type FeedMark struct {
 	Position eventstore.Position // everything up to here was read; the log gave it
 
-	// The last event that the follower got; its ID is zero when there was none. A log without it was restored to an earlier state,
-	// although it may have grown past the position since.
+	// The last event that the follower got; its ID is zero when there was none. A log without it was restored to an
+	// earlier state, although it may have grown past the position since.
 	Stream   string
 	Revision eventstore.Revision
 	ID       ulid.ULID
@@ -91,9 +96,9 @@ func (e FeedEvent) Mark() FeedMark {
 	return FeedMark{Position: e.Position, Stream: e.Stream, Revision: e.Revision, ID: ulid.MustParse(e.ID)}
 }
 
-// A cursor of the feed is base64url of a mark with the epoch of its log, a tag and a checksum: tag (16 bytes), position (8), revision (8),
-// id (16), length of the stream (1), stream, epoch, and CRC-32 of the preceding bytes (4). Another deployment has another key for tags, so
-// only the checksum distinguishes its cursor from one that was changed.
+// A cursor of the feed is base64url of a mark with the epoch of its log, a tag and a checksum: tag (16 bytes), position
+// (8), revision (8), id (16), length of the stream (1), stream, epoch, and CRC-32 of the preceding bytes (4). Another
+// deployment has another key for tags, so only the checksum distinguishes its cursor from one that was changed.
 const (
 	cursorTag, cursorSum = 16, 4
 	cursorHead           = cursorTag + 8 + 8 + 16 + 1
@@ -111,8 +116,8 @@ func (r *Reader) FeedCursor(account, epoch string, m FeedMark) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(cursor, crc32.ChecksumIEEE(cursor)))
 }
 
-// FeedMark reads a cursor of an account; an empty one is the beginning of the log. The errors are ErrCursor, if the account was not given
-// this cursor, ErrOtherLog, and those of the store.
+// FeedMark reads a cursor of an account; an empty one is the beginning of the log. The errors are ErrCursor, if the
+// account was not given this cursor, ErrOtherLog, and those of the store.
 func (r *Reader) FeedMark(ctx context.Context, account, epoch, cursor string) (FeedMark, error) {
 	if cursor == "" {
 		return FeedMark{}, nil
@@ -136,8 +141,10 @@ func (r *Reader) FeedMark(ctx context.Context, account, epoch, cursor string) (F
 		return FeedMark{}, ErrCursor
 	}
 	m := FeedMark{
-		Position: eventstore.Position(binary.BigEndian.Uint64(sealed[cursorTag:])), Stream: string(sealed[cursorHead:behind]),
-		Revision: eventstore.Revision(binary.BigEndian.Uint64(sealed[cursorTag+8:])), ID: ulid.ULID(sealed[cursorTag+16 : cursorHead-1]),
+		Position: eventstore.Position(binary.BigEndian.Uint64(sealed[cursorTag:])),
+		Stream:   string(sealed[cursorHead:behind]),
+		Revision: eventstore.Revision(binary.BigEndian.Uint64(sealed[cursorTag+8:])),
+		ID:       ulid.ULID(sealed[cursorTag+16 : cursorHead-1]),
 	}
 	return m, r.checkMark(ctx, m)
 }
@@ -178,9 +185,11 @@ const (
 	feedBytes = 4 << 20
 )
 
-// Feed returns the events after a position in an account's change feed: at most limit events of the stored types, in log order, each
-// once. It reads up to the head of the log, whether or not the views have reached it.
-func (r *Reader) Feed(ctx context.Context, account string, types []string, after eventstore.Position, limit int) (FeedPage, error) {
+// Feed returns the events after a position in an account's change feed: at most limit events of the stored types, in
+// log order, each once. It reads up to the head of the log, whether or not the views have reached it.
+func (r *Reader) Feed(
+	ctx context.Context, account string, types []string, after eventstore.Position, limit int,
+) (FeedPage, error) {
 	page := FeedPage{Events: []FeedEvent{}, End: after}
 	head, err := r.store.Head(ctx)
 	if err != nil || len(types) == 0 {
@@ -192,7 +201,8 @@ func (r *Reader) Feed(ctx context.Context, account string, types []string, after
 		return page, err
 	}
 	bytes := 0
-	for began := time.Now(); search.scanned < head && len(page.Events) < limit && bytes < feedBytes && time.Since(began) < feedTime; {
+	for began := time.Now(); search.scanned < head && len(page.Events) < limit && bytes < feedBytes &&
+		time.Since(began) < feedTime; {
 		part, err := search.next(ctx)
 		if err != nil {
 			return page, err
@@ -219,9 +229,11 @@ func (r *Reader) Feed(ctx context.Context, account string, types []string, after
 	return page, nil
 }
 
-// FeedAll yields everything that Feed returns, up to where the log ends at present. It ends after yielding an error. While the
-// consumer works on one page, the next is read.
-func (r *Reader) FeedAll(ctx context.Context, account string, types []string, after eventstore.Position) iter.Seq2[FeedEvent, error] {
+// FeedAll yields everything that Feed returns, up to where the log ends at present. It ends after yielding an error.
+// While the consumer works on one page, the next is read.
+func (r *Reader) FeedAll(
+	ctx context.Context, account string, types []string, after eventstore.Position,
+) iter.Seq2[FeedEvent, error] {
 	const limit = 2000
 	type answer struct {
 		FeedPage
@@ -262,15 +274,19 @@ func (r *Reader) FeedAll(ctx context.Context, account string, types []string, af
 
 // FilterPreview has the decisions of a filter on recent events.
 type FilterPreview struct {
-	Events  int              `json:"events"`  // looked at
-	Matched int              `json:"matched"` // of them
-	Failed  int              `json:"failed"`  // for which the filter could not be computed, which counts as not matching
-	Sample  []jsontext.Value `json:"sample"`  // the bodies of the first that match
+	Events  int `json:"events"`  // looked at
+	Matched int `json:"matched"` // of them
+	// for which the filter could not be computed, which counts as not matching
+	Failed int              `json:"failed"`
+	Sample []jsontext.Value `json:"sample"` // the bodies of the first that match
 }
 
-// RecentEvents returns the last events of an account's change feed since a time, of the stored types, oldest first. It reads increasing
-// parts of the feed's end, found by the index of the log by account, until a part has as many events as limit, or an earlier one.
-func (r *Reader) RecentEvents(ctx context.Context, account string, types []string, since time.Time, limit int) (events []FeedEvent, err error) {
+// RecentEvents returns the last events of an account's change feed since a time, of the stored types, oldest first. It
+// reads increasing parts of the feed's end, found by the index of the log by account, until a part has as many events
+// as limit, or an earlier one.
+func (r *Reader) RecentEvents(
+	ctx context.Context, account string, types []string, since time.Time, limit int,
+) (events []FeedEvent, err error) {
 	for blocks := 4; ; blocks *= 8 {
 		after, all, err := r.blocksBack(ctx, account, kindsOf(types), blocks)
 		if err != nil {
@@ -294,13 +310,16 @@ func (r *Reader) RecentEvents(ctx context.Context, account string, types []strin
 	}
 }
 
-// blocksBack returns a position after which the index of the log by account has so many entries of an account. If it has fewer, the
-// position is the beginning of the log, and all is true.
-func (r *Reader) blocksBack(ctx context.Context, account string, kinds []string, blocks int) (after eventstore.Position, all bool, err error) {
+// blocksBack returns a position after which the index of the log by account has so many entries of an account. If it
+// has fewer, the position is the beginning of the log, and all is true.
+func (r *Reader) blocksBack(
+	ctx context.Context, account string, kinds []string, blocks int,
+) (after eventstore.Position, all bool, err error) {
 	var position *int64
 	err = r.pool.QueryRow(ctx, `
 		SELECT (SELECT max(b.position) FROM views.account_place b WHERE b.position < p.position)
-		  FROM (SELECT position FROM views.account_place WHERE account = $1 AND kind = ANY ($2) ORDER BY position DESC OFFSET $3 LIMIT 1) AS p`,
+		  FROM (SELECT position FROM views.account_place WHERE account = $1 AND kind = ANY ($2)
+		    ORDER BY position DESC OFFSET $3 LIMIT 1) AS p`,
 		account, kinds, blocks-1).Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && position == nil {
 		return 0, true, nil
@@ -326,7 +345,8 @@ func (r *Reader) indexedUpTo(ctx context.Context, head eventstore.Position) (eve
 		return 0, err
 	}
 	var position int64
-	err = r.pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1 AND epoch = $2`, schema.Place, epoch).Scan(&position)
+	err = r.pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1 AND epoch = $2`,
+		schema.Place, epoch).Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && eventstore.Position(position) > head {
 		return 0, nil
 	}
@@ -380,16 +400,19 @@ func (s *feedSearch) read(part eventstore.Range, events []eventstore.Recorded, r
 // lookAhead is how many rows of the index are read at a time.
 const lookAhead = 32
 
-// selectPlaces selects rows of the index from the block on that has a position: each with the row of any account before it, the
-// beginning of its block and that of the next.
+// selectPlaces selects rows of the index from the block on that has a position: each with the row of any account before
+// it, the beginning of its block and that of the next.
 const selectPlaces = `
 	SELECT p.position,
 	       coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.position < p.position), 0),
-	       coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = '' AND b.position <= p.position), 0),
-	       coalesce((SELECT min(b.position) FROM views.account_place b WHERE b.account = '' AND b.position > p.position), $4)
+	       coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = ''
+	         AND b.position <= p.position), 0),
+	       coalesce((SELECT min(b.position) FROM views.account_place b WHERE b.account = ''
+	         AND b.position > p.position), $4)
 	  FROM views.account_place p
 	 WHERE p.account = $1 AND p.kind = ANY ($2) AND p.position <= $4
-	   AND p.position >= coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = '' AND b.position <= $3), 0)
+	   AND p.position >= coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = ''
+	     AND b.position <= $3), 0)
 	 ORDER BY p.position LIMIT $5`
 
 // look fills parts from the index. Neighbouring blocks make one part.
@@ -414,8 +437,8 @@ func (s *feedSearch) look(ctx context.Context) error {
 	return schema.Unavailable(err)
 }
 
-// hideErased replaces the events of leads whose erasure has begun: the fact is appended first, and the keys are destroyed after it. Such
-// a lead is not in the view of leads. Nor is a lead that was joined into another.
+// hideErased replaces the events of leads whose erasure has begun: the fact is appended first, and the keys are
+// destroyed after it. Such a lead is not in the view of leads. Nor is a lead that was joined into another.
 func (r *Reader) hideErased(ctx context.Context, events []eventstore.Recorded) error {
 	var ids []string // some of them more than once
 	for i := range events {
@@ -431,7 +454,8 @@ func (r *Reader) hideErased(ctx context.Context, events []eventstore.Recorded) e
 	var gone []string
 	err := r.pool.QueryRow(ctx, `
 		SELECT coalesce((SELECT position FROM views.checkpoint WHERE projector = $1), 0),
-		       ARRAY(SELECT id FROM unnest($2::text[]) AS a (id) WHERE NOT EXISTS (SELECT FROM views.lead l WHERE l.lead_id = a.id COLLATE "C"))`,
+		       ARRAY(SELECT id FROM unnest($2::text[]) AS a (id)
+		         WHERE NOT EXISTS (SELECT FROM views.lead l WHERE l.lead_id = a.id COLLATE "C"))`,
 		schema.Lead, ids).Scan(&position, &gone)
 	if err != nil {
 		return schema.Unavailable(err)
@@ -488,13 +512,14 @@ func newFeedEvent(r eventstore.Recorded) (FeedEvent, error) {
 		return FeedEvent{}, fmt.Errorf("event at position %d: %w", r.Position, err)
 	}
 	return FeedEvent{
-		ID: r.ID.String(), Type: event.PublicName(r.Type), At: Timestamp(r.At), Actor: r.Metadata.Actor, RequestID: r.Metadata.RequestID,
-		Stream: r.Stream, Revision: r.Revision, Position: r.Position, Data: data, Erased: r.Erased,
+		ID: r.ID.String(), Type: event.PublicName(r.Type), At: Timestamp(r.At), Actor: r.Metadata.Actor,
+		RequestID: r.Metadata.RequestID, Stream: r.Stream, Revision: r.Revision, Position: r.Position, Data: data,
+		Erased: r.Erased,
 	}, nil
 }
 
-// feedData returns the data of an event as the list of the events of its lead, or of its token, shows it. Internal members are left out:
-// the slot of a token, endpoint or intake, and the claims of an erased lead.
+// feedData returns the data of an event as the list of the events of its lead, or of its token, shows it. Internal
+// members are left out: the slot of a token, endpoint or intake, and the claims of an erased lead.
 func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	kind := event.FeedKind(r.Type)
 	if kind == event.LeadKind && r.Type != (event.LeadErased{}).EventType() {
@@ -521,7 +546,8 @@ func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// feedWaits wakes waiting requests when an event of their account is appended. While there are any, one follower of the tail serves all.
+// feedWaits wakes waiting requests when an event of their account is appended. While there are any, one follower of the
+// tail serves all.
 type feedWaits struct {
 	store eventstore.Store
 	tail  *eventstore.Tail
@@ -540,8 +566,8 @@ type FeedWait struct {
 	waits   *feedWaits
 }
 
-// AwaitFeed begins to wait for events of an account of some stored types. A read of the feed that begins after it has returned
-// misses no event for which it is not woken later. Close must be called.
+// AwaitFeed begins to wait for events of an account of some stored types. A read of the feed that begins after it has
+// returned misses no event for which it is not woken later. Close must be called.
 func (r *Reader) AwaitFeed(account string, types []string) *FeedWait {
 	woken := make(chan struct{}, 1)
 	w := &FeedWait{Woken: woken, woken: woken, account: account, types: types, waits: r.waits}

@@ -32,14 +32,18 @@ func busyLog(t *testing.T, w *projectiontest.World) {
 		w.Append(t, "acme", event.LeadStream(w.NewID()), facts...)
 		switch i {
 		case 3, 21:
-			w.Append(t, "globex", event.LeadStream(w.NewID()), event.LeadRefused{Source: "api"}, event.DataRevealed{What: "lead"})
+			w.Append(t, "globex", event.LeadStream(w.NewID()), event.LeadRefused{Source: "api"},
+				event.DataRevealed{What: "lead"})
 			w.Append(t, "globex", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: "x"})
 		case 30:
 			id := w.NewID()
 			w.Append(t, "globex", event.TokenStream(id), event.TokenCreated{Name: "crm", Hash: []byte("hash")})
-			w.Append(t, "globex", event.TokenUseStream(id, projectiontest.Start), event.TokenUsed{}, event.TokenRefused{Reason: "deleted"})
+			w.Append(t, "globex", event.TokenUseStream(id, projectiontest.Start), event.TokenUsed{},
+				event.TokenRefused{Reason: "deleted"})
 		case 31:
-			w.Append(t, "globex", event.WebhookStream(w.NewID()), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}, Slot: 2})
+			w.Append(t, "globex", event.WebhookStream(w.NewID()), event.WebhookRegistered{
+				WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}, Slot: 2,
+			})
 		}
 	}
 }
@@ -108,7 +112,9 @@ type scanned struct {
 	positions atomic.Uint64
 }
 
-func (s *scanned) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
+func (s *scanned) ReadRange(
+	ctx context.Context, r eventstore.Range,
+) ([]eventstore.Recorded, eventstore.Position, error) {
 	events, reached, err := eventstore.ReadRange(ctx, s.Store, r)
 	s.positions.Add(uint64(reached - r.After))
 	return events, reached, err
@@ -125,7 +131,8 @@ func TestFeed_QuietAccountScansFewEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, page.More)
 	require.Len(t, page.Events, 1)
-	require.JSONEq(t, `{"url":"https://example.com","events":["*"]}`, string(page.Events[0].Data), "the slot is not shown")
+	require.JSONEq(t, `{"url":"https://example.com","events":["*"]}`, string(page.Events[0].Data),
+		"the slot is not shown")
 	require.Less(t, store.positions.Load(), uint64(storetest.Head(t, w.Store)/2))
 }
 

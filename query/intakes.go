@@ -17,24 +17,28 @@ type Intake struct {
 	CreatedAt     Timestamp `json:"createdAt"`
 	OldUntil      Timestamp `json:"oldSecretUntil"` // null: the secret before the latest rotation does not hold
 	LastArrivalAt Timestamp `json:"lastArrivalAt"`
-	LastError     string    `json:"lastError,omitzero"` // of kind meta_lead_ads: why the latest lead could not be fetched
+	// of kind meta_lead_ads: why the latest lead could not be fetched
+	LastError string `json:"lastError,omitzero"`
 }
 
 // NewIntake returns the record of an intake from the fold of its stream, given its latest arrival.
 func NewIntake(id string, s intake.State, lastArrival time.Time) Intake {
 	return Intake{
-		Record: s.Record(id), CreatedAt: Timestamp(s.CreatedAt), OldUntil: Timestamp(s.OldUntil), LastArrivalAt: Timestamp(lastArrival),
+		Record: s.Record(id), CreatedAt: Timestamp(s.CreatedAt), OldUntil: Timestamp(s.OldUntil),
+		LastArrivalAt: Timestamp(lastArrival),
 	}
 }
 
 // lastArrival is the latest arrival at the intake i.
-const lastArrival = `(SELECT received_at FROM views.arrival a WHERE a.intake_id = i.intake_id ORDER BY a.position DESC LIMIT 1)`
+const lastArrival = `(SELECT received_at FROM views.arrival a WHERE a.intake_id = i.intake_id ORDER BY a.position DESC
+	LIMIT 1)`
 
 // lastError is why the latest fetch of the intake i failed; empty after a success.
 const lastError = `coalesce((SELECT error FROM delivery.fetch_failure f WHERE f.intake_id = i.intake_id), '')`
 
 const intakeColumns = `
-	SELECT i.intake_id, settings, created_at, silent_since IS NOT NULL, old_until, ` + lastArrival + `, ` + lastError + `
+	SELECT i.intake_id, settings, created_at, silent_since IS NOT NULL,
+	  old_until, ` + lastArrival + `, ` + lastError + `
 	  FROM views.intake i`
 
 func scanIntake(row pgx.CollectableRow) (Intake, error) {
@@ -75,14 +79,16 @@ func (r *Reader) Intake(ctx context.Context, account, id string) (Intake, error)
 	if !event.ValidID(id) {
 		return Intake{}, ErrNotFound
 	}
-	return one(ctx, r, scanIntake, intakeColumns+` WHERE i.intake_id = $1 AND account = $2 AND NOT deleted`, id, account)
+	return one(ctx, r, scanIntake, intakeColumns+` WHERE i.intake_id = $1 AND account = $2 AND NOT deleted`,
+		id, account)
 }
 
 // IntakeAfter returns the record of an intake that a command has just changed, which the view may not show yet.
 func (r *Reader) IntakeAfter(ctx context.Context, id string, s intake.State) (Intake, error) {
 	var arrived *time.Time
 	var failure string
-	err := r.pool.QueryRow(ctx, `SELECT `+lastArrival+`, `+lastError+` FROM (SELECT $1::text AS intake_id) AS i`, id).Scan(&arrived, &failure)
+	err := r.pool.QueryRow(ctx, `SELECT `+lastArrival+`, `+lastError+` FROM (SELECT $1::text AS intake_id) AS i`,
+		id).Scan(&arrived, &failure)
 	if err != nil {
 		return Intake{}, schema.Unavailable(err)
 	}
@@ -106,14 +112,15 @@ type DemoLead struct {
 	Status string // in lower case
 }
 
-// DemoData returns an account's demo data: the leads whose every arrival came by its intakes of demo data, deleted ones included, in
-// the order in which they came. Leads that have arrivals by joins or splits are left out.
+// DemoData returns an account's demo data: the leads whose every arrival came by its intakes of demo data, deleted ones
+// included, in the order in which they came. Leads that have arrivals by joins or splits are left out.
 func (r *Reader) DemoData(ctx context.Context, account string) (d DemoData, err error) {
 	rows, err := r.pool.Query(ctx, `
 		WITH demo AS MATERIALIZED (SELECT intake_id FROM views.intake WHERE account = $1 AND demo)
 		SELECT l.lead_id, l.status
 		  FROM demo JOIN views.arrival a USING (intake_id) JOIN views.lead l USING (lead_id)
-		 WHERE NOT EXISTS (SELECT FROM views.touch t WHERE t.lead_id = l.lead_id AND t.lead_id <> '' AND t.intake_id NOT IN (SELECT intake_id FROM demo))
+		 WHERE NOT EXISTS (SELECT FROM views.touch t WHERE t.lead_id = l.lead_id AND t.lead_id <> ''
+		   AND t.intake_id NOT IN (SELECT intake_id FROM demo))
 		   AND NOT EXISTS (SELECT FROM views.touch_owner o WHERE o.owner = l.lead_id)
 		 GROUP BY l.lead_id ORDER BY min(a.position)`, account)
 	if err != nil {
@@ -123,7 +130,8 @@ func (r *Reader) DemoData(ctx context.Context, account string) (d DemoData, err 
 		return d, schema.Unavailable(err)
 	}
 	err = r.pool.QueryRow(ctx, `
-		SELECT coalesce(min(intake_id), '') FROM views.intake WHERE account = $1 AND demo AND NOT deleted`, account).Scan(&d.IntakeID)
+		SELECT coalesce(min(intake_id), '') FROM views.intake WHERE account = $1 AND demo
+		AND NOT deleted`, account).Scan(&d.IntakeID)
 	return d, schema.Unavailable(err)
 }
 
@@ -133,12 +141,14 @@ type WatchedIntake struct {
 	ArrivedAt time.Time // the latest arrival; zero: there was none
 }
 
-// IntakesToWatch returns the intakes that have fallen silent and are not reported, those whose silence has ended, and the number of
-// those that are silent. Arrivals that the views do not have yet are not counted, so the caller waits for the views first.
+// IntakesToWatch returns the intakes that have fallen silent and are not reported, those whose silence has ended, and
+// the number of those that are silent. Arrivals that the views do not have yet are not counted, so the caller waits for
+// the views first.
 func (r *Reader) IntakesToWatch(ctx context.Context, now time.Time) (due []WatchedIntake, silent int, err error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT i.intake_id, arrived, i.silent_since IS NOT NULL,
-		       CASE WHEN i.silent_since IS NULL THEN greatest(arrived, created_at, enabled_at) + expect <= $1 ELSE arrived > silent_since END
+		       CASE WHEN i.silent_since IS NULL THEN greatest(arrived, created_at, enabled_at) + expect <= $1
+		       ELSE arrived > silent_since END
 		  FROM views.intake i LEFT JOIN LATERAL `+lastArrival+` AS last (arrived) ON true
 		 WHERE enabled AND NOT deleted AND (expect IS NOT NULL OR silent_since IS NOT NULL)`, now)
 	if err != nil {

@@ -35,7 +35,8 @@ type Lead struct {
 // NewLead returns a lead as the answer to a capture shows it, without metadata.
 func NewLead(s lead.State) Lead {
 	return Lead{
-		Record: s.Record(), CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt), Reached: max(len(s.Phones), len(s.Emails)),
+		Record: s.Record(), CreatedAt: Timestamp(s.CreatedAt), UpdatedAt: Timestamp(s.UpdatedAt),
+		Reached: max(len(s.Phones), len(s.Emails)),
 	}
 }
 
@@ -78,16 +79,17 @@ type LeadFilter struct {
 	Status          string // in any letter case
 	Source          string // the first touch
 	LeadTemperature string
-	Q               string    // part of name, phone or email, in any letter case; a whole phone or email finds only its lead, if there is one
-	Whole           bool      // Q is not a part, but a whole name, phone or email
-	Region          string    // the account's, by which a phone in Q is read
-	Phone           string    // E.164, as contact.ParsePhone makes it: the caller knows the account's region
-	Email           string    // canonical, as contact.ParseEmail makes it
-	Contacts        int       // at least so many phones, or emails, find it
-	Consent         string    // purpose of a consent
-	Withdrawn       bool      // the latest of Consent is a withdrawal
-	CreatedSince    time.Time // inclusive
-	CreatedUntil    time.Time // exclusive
+	// part of name, phone or email, in any letter case; a whole phone or email finds only its lead, if there is one
+	Q            string
+	Whole        bool      // Q is not a part, but a whole name, phone or email
+	Region       string    // the account's, by which a phone in Q is read
+	Phone        string    // E.164, as contact.ParsePhone makes it: the caller knows the account's region
+	Email        string    // canonical, as contact.ParseEmail makes it
+	Contacts     int       // at least so many phones, or emails, find it
+	Consent      string    // purpose of a consent
+	Withdrawn    bool      // the latest of Consent is a withdrawal
+	CreatedSince time.Time // inclusive
+	CreatedUntil time.Time // exclusive
 }
 
 // Event is one event of a stream.
@@ -102,8 +104,8 @@ type Event struct {
 	Data      jsontext.Value      `json:"data"`
 }
 
-// Leads lists an account's leads, newest first, without metadata. A page of a search may have fewer leads than its limit, or none, and be
-// followed by others. The error is ErrCursor for a cursor of another list.
+// Leads lists an account's leads, newest first, without metadata. A page of a search may have fewer leads than its
+// limit, or none, and be followed by others. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p Page) (List[Lead], error) {
 	if exact, whole := filter.exact(); whole && r.claims != nil && p.Cursor == "" {
 		if list, err := r.Leads(ctx, account, exact, p); err != nil || len(list.Items) > 0 {
@@ -124,7 +126,9 @@ func (r *Reader) Leads(ctx context.Context, account string, filter LeadFilter, p
 		return page(ctx, r, s, p.Limit, scanListedLead, next)
 	}
 	var found found
-	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{
+		IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly,
+	}, func(tx pgx.Tx) error {
 		found, err = r.search(ctx, tx, account, filter, s, before, p.Limit)
 		return err
 	})
@@ -164,8 +168,8 @@ func (filter LeadFilter) selection(account, from, order string) selection {
 	return s
 }
 
-// addConditions adds the filter's conditions. If by names an index, conditions that have another are written such that PostgreSQL does not
-// use it. The text search is the last one, because the other conditions cost a fifth of it.
+// addConditions adds the filter's conditions. If by names an index, conditions that have another are written such that
+// PostgreSQL does not use it. The text search is the last one, because the other conditions cost a fifth of it.
 func (filter LeadFilter) addConditions(s *selection, account, by string) {
 	source, status, search := bySource, byStatus, "search"
 	if by == bySource || by == byCreation {
@@ -210,8 +214,8 @@ func (filter LeadFilter) addText(s *selection, search string) {
 	}
 }
 
-// olderThan restricts a list, ordered by created_at and an id, newest first, to the rows after a cursor. All of them were created before
-// the returned time.
+// olderThan restricts a list, ordered by created_at and an id, newest first, to the rows after a cursor. All of them
+// were created before the returned time.
 func (s *selection) olderThan(id, kind, cursor string) (before time.Time, err error) {
 	if cursor == "" {
 		return before, nil
@@ -227,8 +231,8 @@ func (s *selection) olderThan(id, kind, cursor string) (before time.Time, err er
 	return last.createdAt.Add(time.Millisecond), nil // others of that moment may follow
 }
 
-// Lead returns one lead with its metadata, even if it was joined into another. The error is ErrNotFound when the account has no
-// such lead.
+// Lead returns one lead with its metadata, even if it was joined into another. The error is ErrNotFound when the
+// account has no such lead.
 func (r *Reader) Lead(ctx context.Context, account, id string) (Lead, error) {
 	if !event.ValidID(id) {
 		return Lead{}, ErrNotFound
@@ -245,8 +249,8 @@ func scanListedLead(row pgx.CollectableRow) (Lead, error) {
 	return NewListedLead(state), err
 }
 
-// LeadAsOf returns a lead as it was at a moment: the fold of its stream up to and including that millisecond. The error is
-// ErrNotFound when the account had no such lead then.
+// LeadAsOf returns a lead as it was at a moment: the fold of its stream up to and including that millisecond. The error
+// is ErrNotFound when the account had no such lead then.
 func (r *Reader) LeadAsOf(ctx context.Context, account, id string, at time.Time) (Lead, error) {
 	if !event.ValidID(id) {
 		return Lead{}, ErrNotFound
@@ -320,12 +324,17 @@ func (r *Reader) LeadEvents(ctx context.Context, account, id string, p Page) (Li
 		}
 		return List[Event]{}, err
 	}
-	return events.list(func(e Event) string { return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision)) }), nil
+	return events.list(func(e Event) string {
+		return encodeOrdinal(cursorOf(eventCursor, account), int64(e.Revision))
+	}), nil
 }
 
-// read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased, which the
-// last event of the stream shows, because no event follows an erasure. Events of before a split may be erased with the lead that left.
-func (r *Reader) read(ctx context.Context, account, stream string, from eventstore.Revision, limit int) (events pageBuilder[Event], err error) {
+// read returns events of a stream. The error is ErrNotFound if the stream is another account's, or its lead was erased,
+// which the last event of the stream shows, because no event follows an erasure. Events of before a split may be erased
+// with the lead that left.
+func (r *Reader) read(
+	ctx context.Context, account, stream string, from eventstore.Revision, limit int,
+) (events pageBuilder[Event], err error) {
 	events.limit = limit
 	lost := false
 	for recorded, err := range r.store.Read(ctx, stream, from) {
@@ -359,13 +368,14 @@ func NewEvent(r eventstore.Recorded) Event {
 	}
 }
 
-// A lead that was joined into another is in no view, so no list shows it and no report counts it. Requests for its id are answered
-// from its stream.
+// A lead that was joined into another is in no view, so no list shows it and no report counts it. Requests for its id
+// are answered from its stream.
 
-// leadState finds a lead in the view or, if it was joined into another, on the log. The error is ErrNotFound if the account never
-// had it.
+// leadState finds a lead in the view or, if it was joined into another, on the log. The error is ErrNotFound if the
+// account never had it.
 func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State, error) {
-	state, err := one(ctx, r, scanState, `SELECT `+schema.LeadColumns+` FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
+	state, err := one(ctx, r, scanState,
+		`SELECT `+schema.LeadColumns+` FROM views.lead WHERE lead_id = $1 AND account = $2`, id, account)
 	if !errors.Is(err, ErrNotFound) {
 		return state, err
 	}
@@ -376,8 +386,8 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 	return state, err
 }
 
-// leadFolds are the rules of the cache of folded leads, for past states and joined leads. An erasure makes the folded events
-// unreadable.
+// leadFolds are the rules of the cache of folded leads, for past states and joined leads. An erasure makes the folded
+// events unreadable.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve: lead.Fold,
 	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
@@ -413,7 +423,8 @@ func newWholeLead(s lead.State) Lead {
 	return l
 }
 
-// wholeLead is newWholeLead, but JoinedInto names the lead at the end of all joins up to a moment; the zero time is now.
+// wholeLead is newWholeLead, but JoinedInto names the lead at the end of all joins up to a moment; the zero time is
+// now.
 func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (Lead, error) {
 	l := newWholeLead(s)
 	for range maxJoins {
@@ -435,8 +446,8 @@ func (r *Reader) wholeLead(ctx context.Context, s lead.State, until time.Time) (
 // maxJoins bounds how many joins are followed.
 const maxJoins = 100
 
-// joinedSources returns the sources of a lead that was joined into another, as of the join. The view only has those of the surviving
-// lead.
+// joinedSources returns the sources of a lead that was joined into another, as of the join. The view only has those of
+// the surviving lead.
 func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 	kind, after := cursorOf(sourceCursor, s.Account), int64(0)
 	if p.Cursor != "" {
@@ -456,29 +467,31 @@ func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 			return List[SourceEntry]{}, err
 		}
 		entry := SourceEntry{
-			LeadID: s.ID, Source: of.Source, FirstSeenAt: Timestamp(of.FirstSeenAt), LastSeenAt: Timestamp(of.LastSeenAt),
-			Arrivals: of.Arrivals, Credential: newCredential(of.Credential), Metadata: metadata, IP: of.IP,
-			UserAgent: of.UserAgent, RequestID: of.RequestID, Changed: of.Changed,
+			LeadID: s.ID, Source: of.Source, FirstSeenAt: Timestamp(of.FirstSeenAt),
+			LastSeenAt: Timestamp(of.LastSeenAt), Arrivals: of.Arrivals, Credential: newCredential(of.Credential),
+			Metadata: metadata, IP: of.IP, UserAgent: of.UserAgent, RequestID: of.RequestID, Changed: of.Changed,
 		}
 		if entry.Changed == nil {
 			entry.Changed = []string{}
 		}
 		entries = append(entries, placed[SourceEntry]{place, entry})
 	}
-	return unplaced(cut(entries, p.Limit, func(e placed[SourceEntry]) string { return encodeOrdinal(kind, e.position) })), nil
+	return unplaced(cut(entries, p.Limit, func(e placed[SourceEntry]) string {
+		return encodeOrdinal(kind, e.position)
+	})), nil
 }
 
-// WithClaims lets the Reader find a lead by phone or email on the log, where a claim names its owner. Without it, every row of the
-// account is read: the view has no index on phones and emails, because maintaining an index of random keys would be the most
-// expensive part of a capture.
+// WithClaims lets the Reader find a lead by phone or email on the log, where a claim names its owner. Without it, every
+// row of the account is read: the view has no index on phones and emails, because maintaining an index of random keys
+// would be the most expensive part of a capture.
 //
 // Cursors that are sealed then are those of every process with the same key.
 func WithClaims(names claim.Names) Option {
 	return func(r *Reader) { r.claims, r.tags = &names, names }
 }
 
-// addOwners adds the condition that a lead is the one that the claims on the filter's phone and email name. A lead keeps the
-// claims on values that it had before, so the filter's own conditions on phone and email stay.
+// addOwners adds the condition that a lead is the one that the claims on the filter's phone and email name. A lead
+// keeps the claims on values that it had before, so the filter's own conditions on phone and email stay.
 func (r *Reader) addOwners(ctx context.Context, s *selection, account string, filter LeadFilter) error {
 	if r.claims == nil {
 		return nil

@@ -35,8 +35,9 @@ type List[T any] struct {
 	Reach Timestamp
 }
 
-// A cursor has the last item of a page. It contains the values that the list is ordered by, so items that are added or deleted between
-// two pages neither repeat nor hide others. It begins with its kind: the list, the version of its order, and the account.
+// A cursor has the last item of a page. It contains the values that the list is ordered by, so items that are added or
+// deleted between two pages neither repeat nor hide others. It begins with its kind: the list, the version of its
+// order, and the account.
 const (
 	leadCursor          = "l1"
 	sourceCursor        = "s1"
@@ -58,8 +59,8 @@ const (
 	touchCursor         = "c1"
 )
 
-// cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is refused. Cursors
-// are not signed: an invented one shows no more than the list itself.
+// cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is
+// refused. Cursors are not signed: an invented one shows no more than the list itself.
 func cursorOf(list, account string) string {
 	sum := sha256.Sum256([]byte(account))
 	return list + "-" + base64.RawURLEncoding.EncodeToString(sum[:6])
@@ -184,11 +185,12 @@ type selection struct {
 	then  string // SELECT … FROM page …: reads further columns of the found rows; empty: there are none
 	args  []any
 	none  bool // no row can match
-	// halves are conditions of which each row meets one, each with an index of its own in the order. Empty: one index has all rows.
+	// halves are conditions of which each row meets one, each with an index of its own in the order. Empty: one index
+	// has all rows.
 	halves []string
 
-	// table and narrow are of a list with a filter that no index answers: FROM …, and what adds the conditions of that filter. A page
-	// then goes through scannedRows rows at most.
+	// table and narrow are of a list with a filter that no index answers: FROM …, and what adds the conditions of
+	// that filter. A page then goes through scannedRows rows at most.
 	table  string
 	narrow func(*selection)
 }
@@ -253,7 +255,8 @@ var patternEscapes = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 // contains returns a LIKE pattern for texts that contain a part, whatever characters the part has.
 func contains(part string) string { return "%" + patternEscapes.Replace(part) + "%" }
 
-// maxPageBytes bounds the stored bytes of a page, except for its last item. A lead may be a hundred times as large as most.
+// maxPageBytes bounds the stored bytes of a page, except for its last item. A lead may be a hundred times as large as
+// most.
 const maxPageBytes = 1 << 20
 
 // pageBuilder collects the items of a page.
@@ -328,9 +331,11 @@ func one[T any](ctx context.Context, r *Reader, scan pgx.RowToFunc[T], sql strin
 	return found, schema.Unavailable(err)
 }
 
-// page reads one page of a list, and one more row to see whether more follow. PostgreSQL plans the query for its actual values: the
-// best index depends on how many leads have a value.
-func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string) (List[T], error) {
+// page reads one page of a list, and one more row to see whether more follow. PostgreSQL plans the query for its actual
+// values: the best index depends on how many leads have a value.
+func page[T any](
+	ctx context.Context, r *Reader, s selection, limit int, scan pgx.RowToFunc[T], after func(T) string,
+) (List[T], error) {
 	args := append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)
 	rows, err := r.pool.Query(ctx, s.sql(limit+1), args...)
 	if err != nil {
@@ -343,17 +348,21 @@ func page[T any](ctx context.Context, r *Reader, s selection, limit int, scan pg
 	return items.list(after), nil
 }
 
-// scannedRows is the maximum number of rows that a page with a filter without an index reads. An index would slow down every write.
+// scannedRows is the maximum number of rows that a page with a filter without an index reads. An index would slow down
+// every write.
 const scannedRows = 20_000
 
-// scan ends a page after the rows that it goes through, and adds the conditions of the filter that no index answers. If rows follow, it
-// returns the place of the last one in the order of the list: the values of these columns.
+// scan ends a page after the rows that it goes through, and adds the conditions of the filter that no index answers. If
+// rows follow, it returns the place of the last one in the order of the list: the values of these columns.
 func (s *selection) scan(ctx context.Context, r *Reader, columns string) (end []any, err error) {
 	if s.narrow == nil || s.none {
 		return nil, nil
 	}
-	through := selection{from: `SELECT ` + columns + ` FROM ` + s.table, where: s.where, order: s.order, halves: s.halves}
-	rows, err := r.pool.Query(ctx, `SELECT * FROM (`+through.sql(r.scannedRows)+`) AS through OFFSET `+strconv.Itoa(r.scannedRows-1), s.args...)
+	through := selection{
+		from: `SELECT ` + columns + ` FROM ` + s.table, where: s.where, order: s.order, halves: s.halves,
+	}
+	rows, err := r.pool.Query(ctx,
+		`SELECT * FROM (`+through.sql(r.scannedRows)+`) AS through OFFSET `+strconv.Itoa(r.scannedRows-1), s.args...)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}
@@ -380,8 +389,9 @@ func (s *selection) scan(ctx context.Context, r *Reader, columns string) (end []
 // sortedRows is how many rows of a span of time are sorted for a page.
 const sortedRows = 50_000
 
-// bySpan adds a span of time to a list in the order of the log. PostgreSQL would look for the span along the log, however far away it is.
-// Unless it has many rows it is found by the index of times, because the order has a form that no index has.
+// bySpan adds a span of time to a list in the order of the log. PostgreSQL would look for the span along the log,
+// however far away it is. Unless it has many rows it is found by the index of times, because the order has a form that
+// no index has.
 func (s *selection) bySpan(ctx context.Context, r *Reader, column string, since, until time.Time) error {
 	s.within(column, since, until)
 	if since.IsZero() && until.IsZero() || s.none {
@@ -405,9 +415,11 @@ type placed[T any] struct {
 	item     T
 }
 
-// pageByPosition is page for a list in the order of the log, oldest first, or newest first if the selection's order is descending. The
-// error is ErrCursor for a cursor of another list.
-func pageByPosition[T any](ctx context.Context, r *Reader, s selection, kind string, p Page, scan pgx.RowToFunc[placed[T]]) (List[T], error) {
+// pageByPosition is page for a list in the order of the log, oldest first, or newest first if the selection's order is
+// descending. The error is ErrCursor for a cursor of another list.
+func pageByPosition[T any](
+	ctx context.Context, r *Reader, s selection, kind string, p Page, scan pgx.RowToFunc[placed[T]],
+) (List[T], error) {
 	if p.Cursor != "" {
 		position, err := decodeOrdinal(kind, p.Cursor)
 		if err != nil {

@@ -33,8 +33,8 @@ func walk[T any](t *testing.T, limit int, list func(query.Page) (query.List[T], 
 	}
 }
 
-// requireSameAtAnyPageSize requires that a list has the same items at any page size, sorted and without duplicates. Pages of one item end
-// after every item.
+// requireSameAtAnyPageSize requires that a list has the same items at any page size, sorted and without duplicates.
+// Pages of one item end after every item.
 func requireSameAtAnyPageSize[T any](t *testing.T, key func(T) string, list func(query.Page) (query.List[T], error)) {
 	t.Helper()
 	all := walk(t, 200, list)
@@ -61,27 +61,37 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 	w, history, reader := readerOf(t, 7, 300)
 	ctx := t.Context()
 	for range 4 {
-		w.Append(t, "acme", event.WebhookStream(w.NewID()), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})
+		w.Append(t, "acme", event.WebhookStream(w.NewID()), event.WebhookRegistered{
+			WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}},
+		})
 	}
 	for i := range 5 {
-		w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{Source: "api", Code: fmt.Sprint("C", i), LeadID: w.NewID()})
+		w.Append(t, "acme", event.RefusedStream(w.NewID()), event.LeadRefused{
+			Source: "api", Code: fmt.Sprint("C", i), LeadID: w.NewID(),
+		})
 	}
 	for _, source := range []string{"website", "api", "webhook", "api", "chatbot"} {
 		stream := event.LeadStream(history.Leads["acme"][0])
-		w.Append(t, "acme", stream, event.LeadMerged{Source: source, NewSource: !fold(t, w, stream, lead.Evolve).HasSource(source)})
+		w.Append(t, "acme", stream, event.LeadMerged{
+			Source: source, NewSource: !fold(t, w, stream, lead.Evolve).HasSource(source),
+		})
 	}
 	w.Project(t)
 	// Several items have the same millisecond.
 	for table, column := range map[string]string{"lead": "lead_id", "token": "token_id", "endpoint": "webhook_id"} {
-		_, err := w.Pool.Exec(ctx, `UPDATE views.`+table+` SET created_at = date_trunc('second', created_at) WHERE `+column+` < 'Z'`)
+		_, err := w.Pool.Exec(ctx,
+			`UPDATE views.`+table+` SET created_at = date_trunc('second', created_at) WHERE `+column+` < 'Z'`)
 		require.NoError(t, err)
 	}
-	_, err := w.Pool.Exec(ctx, `UPDATE views.touch SET at = date_trunc('minute', at) WHERE lead_id <> $1`, history.Leads["acme"][0])
+	_, err := w.Pool.Exec(ctx, `UPDATE views.touch SET at = date_trunc('minute', at) WHERE lead_id <> $1`,
+		history.Leads["acme"][0])
 	require.NoError(t, err)
 
 	t.Run("leads", func(t *testing.T) {
 		t.Parallel()
-		requireSameAtAnyPageSize(t, func(l query.Lead) string { return newest(l.CreatedAt, l.LeadID) }, func(p query.Page) (query.List[query.Lead], error) {
+		requireSameAtAnyPageSize(t, func(l query.Lead) string {
+			return newest(l.CreatedAt, l.LeadID)
+		}, func(p query.Page) (query.List[query.Lead], error) {
 			return reader.Leads(ctx, "acme", query.LeadFilter{}, p)
 		})
 	})
@@ -91,9 +101,13 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 		var id, source string
 		var position int
 		rows, err := w.Pool.Query(ctx, `
-			SELECT coalesce(o.owner, t.lead_id), source, t.position FROM views.touch t LEFT JOIN views.touch_owner o USING (position) WHERE first`)
+			SELECT coalesce(o.owner, t.lead_id), source, t.position FROM views.touch t LEFT JOIN views.touch_owner o
+			USING (position) WHERE first`)
 		require.NoError(t, err)
-		_, err = pgx.ForEachRow(rows, []any{&id, &source, &position}, func() error { positions[id+source] = position; return nil })
+		_, err = pgx.ForEachRow(rows, []any{&id, &source, &position}, func() error {
+			positions[id+source] = position
+			return nil
+		})
 		require.NoError(t, err)
 		key := func(s query.SourceEntry) string {
 			return fmt.Sprintf("%016d %09d", time.Time(s.FirstSeenAt).UnixMilli(), positions[s.LeadID+s.Source])
@@ -104,35 +118,47 @@ func TestLists_EveryItemOnceInOrder(t *testing.T) {
 	})
 	t.Run("tokens", func(t *testing.T) {
 		t.Parallel()
-		requireSameAtAnyPageSize(t, func(k query.Token) string { return newest(k.CreatedAt, k.TokenID) }, func(p query.Page) (query.List[query.Token], error) {
+		requireSameAtAnyPageSize(t, func(k query.Token) string {
+			return newest(k.CreatedAt, k.TokenID)
+		}, func(p query.Page) (query.List[query.Token], error) {
 			return reader.Tokens(ctx, "acme", p)
 		})
 	})
 	t.Run("endpoints", func(t *testing.T) {
 		t.Parallel()
-		requireSameAtAnyPageSize(t, func(e query.Endpoint) string { return newest(e.CreatedAt, e.WebhookID) }, func(p query.Page) (query.List[query.Endpoint], error) {
+		requireSameAtAnyPageSize(t, func(e query.Endpoint) string {
+			return newest(e.CreatedAt, e.WebhookID)
+		}, func(p query.Page) (query.List[query.Endpoint], error) {
 			return reader.Endpoints(ctx, "acme", p)
 		})
 	})
 	t.Run("audit", func(t *testing.T) {
 		t.Parallel()
-		requireSameAtAnyPageSize(t, func(e query.TokenEvent) string { return fmt.Sprintf("%09d", e.Position) }, func(p query.Page) (query.List[query.TokenEvent], error) {
+		requireSameAtAnyPageSize(t, func(e query.TokenEvent) string {
+			return fmt.Sprintf("%09d", e.Position)
+		}, func(p query.Page) (query.List[query.TokenEvent], error) {
 			return reader.AuditTokens(ctx, "acme", query.AuditFilter{}, p)
 		})
 	})
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		requireSameAtAnyPageSize(t, func(a query.RefusedArrival) string { return fmt.Sprint(time.Time(a.At).UnixMilli()) }, func(p query.Page) (query.List[query.RefusedArrival], error) {
+		requireSameAtAnyPageSize(t, func(a query.RefusedArrival) string {
+			return fmt.Sprint(time.Time(a.At).UnixMilli())
+		}, func(p query.Page) (query.List[query.RefusedArrival], error) {
 			return reader.Refused(ctx, "acme", query.RefusedFilter{}, p)
 		})
 	})
 	t.Run("lead", func(t *testing.T) {
 		t.Parallel()
 		id := history.Leads["acme"][0]
-		requireSameAtAnyPageSize(t, func(e query.Event) string { return fmt.Sprintf("%09d", e.Revision) }, func(p query.Page) (query.List[query.Event], error) {
+		requireSameAtAnyPageSize(t, func(e query.Event) string {
+			return fmt.Sprintf("%09d", e.Revision)
+		}, func(p query.Page) (query.List[query.Event], error) {
 			return reader.LeadEvents(ctx, "acme", id, p)
 		})
-		requireSameAtAnyPageSize(t, func(s query.SourceEntry) string { return fmt.Sprint(time.Time(s.FirstSeenAt).UnixMilli()) }, func(p query.Page) (query.List[query.SourceEntry], error) {
+		requireSameAtAnyPageSize(t, func(s query.SourceEntry) string {
+			return fmt.Sprint(time.Time(s.FirstSeenAt).UnixMilli())
+		}, func(p query.Page) (query.List[query.SourceEntry], error) {
 			return reader.LeadSources(ctx, "acme", id, p)
 		})
 	})
@@ -147,7 +173,10 @@ func TestCursor_OfAnotherList(t *testing.T) {
 			l, err := reader.Leads(ctx, "acme", query.LeadFilter{}, p)
 			return l.NextCursor, err
 		},
-		"tokens": func(p query.Page) (string, error) { l, err := reader.Tokens(ctx, "acme", p); return l.NextCursor, err },
+		"tokens": func(p query.Page) (string, error) {
+			l, err := reader.Tokens(ctx, "acme", p)
+			return l.NextCursor, err
+		},
 		"endpoints": func(p query.Page) (string, error) {
 			l, err := reader.Endpoints(ctx, "acme", p)
 			return l.NextCursor, err
@@ -193,9 +222,21 @@ func TestLeads_Filters(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for _, c := range []event.LeadCreated{
-		{LeadFields: event.LeadFields{Name: "Ärger_100%", Phone: "+919876543210", Email: "anna@example.com", Status: "Neu", Temperature: "hot"}, Source: "api"},
-		{LeadFields: event.LeadFields{Name: `Back\slash`, Phone: "+4930123456", Status: "new", Temperature: "warm"}, Source: "website"},
-		{LeadFields: event.LeadFields{Name: "Xrger 1000", Email: "bob@example.com", Status: "won", Temperature: "warm"}, Source: "api"},
+		{
+			LeadFields: event.LeadFields{
+				Name: "Ärger_100%", Phone: "+919876543210", Email: "anna@example.com", Status: "Neu",
+				Temperature: "hot",
+			}, Source: "api",
+		},
+		{
+			LeadFields: event.LeadFields{Name: `Back\slash`, Phone: "+4930123456", Status: "new", Temperature: "warm"},
+			Source:     "website",
+		},
+		{
+			LeadFields: event.LeadFields{
+				Name: "Xrger 1000", Email: "bob@example.com", Status: "won", Temperature: "warm",
+			}, Source: "api",
+		},
 	} {
 		w.Append(t, "acme", event.LeadStream(w.NewID()), c)
 	}
@@ -229,10 +270,12 @@ func TestLeads_Filters(t *testing.T) {
 		"since is inclusive":       {query.LeadFilter{CreatedSince: at(4)}, []string{x, b}},
 		"until is exclusive":       {query.LeadFilter{CreatedUntil: at(4)}, []string{a}},
 		"both":                     {query.LeadFilter{CreatedSince: at(3), CreatedUntil: at(5)}, []string{b}},
-		"all at once":              {query.LeadFilter{Source: "api", Q: "rger", LeadTemperature: "hot", Status: "neu"}, []string{a}},
-		"NUL":                      {query.LeadFilter{Q: "a\x00"}, nil},
-		"not text":                 {query.LeadFilter{Email: "\xff"}, nil},
-		"very long":                {query.LeadFilter{Q: strings.Repeat("ab%", 20_000)}, nil},
+		"all at once": {
+			query.LeadFilter{Source: "api", Q: "rger", LeadTemperature: "hot", Status: "neu"}, []string{a},
+		},
+		"NUL":       {query.LeadFilter{Q: "a\x00"}, nil},
+		"not text":  {query.LeadFilter{Email: "\xff"}, nil},
+		"very long": {query.LeadFilter{Q: strings.Repeat("ab%", 20_000)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -247,9 +290,13 @@ func TestLeads_Filters(t *testing.T) {
 func TestAuditTokens_Filters(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	one, two := w.NewID(), w.NewID()                                                                                       // 1 and 2 ms after the start
-	w.Append(t, "acme", event.TokenStream(one), event.TokenCreated{Name: "1"}, event.TokenRotated{}, event.TokenDeleted{}) // 3 to 5
-	w.Append(t, "acme", event.TokenStream(two), event.TokenCreated{Name: "2"})                                             // 6
+	// 1 and 2 ms after the start
+	one, two := w.NewID(), w.NewID()
+	// 3 to 5
+	w.Append(t, "acme", event.TokenStream(one), event.TokenCreated{Name: "1"},
+		event.TokenRotated{}, event.TokenDeleted{})
+	// 6
+	w.Append(t, "acme", event.TokenStream(two), event.TokenCreated{Name: "2"})
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
 	at := func(n int) time.Time { return projectiontest.Start.Add(time.Duration(n) * time.Millisecond) }
@@ -257,7 +304,9 @@ func TestAuditTokens_Filters(t *testing.T) {
 		filter query.AuditFilter
 		want   []string
 	}{
-		"all, oldest first":  {query.AuditFilter{}, []string{"token.created", "token.rotated", "token.deleted", "token.created"}},
+		"all, oldest first": {
+			query.AuditFilter{}, []string{"token.created", "token.rotated", "token.deleted", "token.created"},
+		},
 		"one token":          {query.AuditFilter{TokenID: two}, []string{"token.created"}},
 		"no token":           {query.AuditFilter{TokenID: "\x00"}, []string{}},
 		"type":               {query.AuditFilter{Type: "token.rotated"}, []string{"token.rotated"}},

@@ -29,11 +29,16 @@ func TestLists_PageBoundedInBytes(t *testing.T) {
 	for n := range leads {
 		id = w.NewID()
 		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
-			LeadFields: event.LeadFields{Name: "Asha", Phone: fmt.Sprintf("+9198765432%02d", n), Status: "new", Temperature: "hot", CustomFields: fields}, Source: "api",
+			LeadFields: event.LeadFields{
+				Name: "Asha", Phone: fmt.Sprintf("+9198765432%02d", n), Status: "new", Temperature: "hot",
+				CustomFields: fields,
+			}, Source: "api",
 		})
 	}
 	for range leads {
-		w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{CustomFields: fields}})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadMerged{
+			Source: "website", LeadFields: event.LeadFields{CustomFields: fields},
+		})
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
@@ -52,26 +57,30 @@ func TestLists_PageBoundedInBytes(t *testing.T) {
 	}))
 }
 
-// TestDeliveries_PageBoundedInBytes lists deliveries with the maximum number of failed attempts. Each response has the maximum stored
-// length.
+// TestDeliveries_PageBoundedInBytes lists deliveries with the maximum number of failed attempts. Each response has the
+// maximum stored length.
 func TestDeliveries_PageBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	const deliveries, attempts, kept, maxBytes = 160, 10, 1 << 10, 1 << 20
 	w := projectiontest.New(t)
 	endpoint := w.NewID()
-	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: 1})
+	w.Append(t, "acme", event.WebhookStream(endpoint), event.WebhookRegistered{
+		WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: 1,
+	})
 	w.Project(t)
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
 	rows := &pgx.Batch{}
 	for n := range deliveries {
 		id := ulid.Make().String()
-		rows.Queue(`INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		rows.Queue(`INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream,
+			revision, position, renderer)
 			VALUES ($1, $2, $1, 0, 'lead.created', 'lead-1', 0, 1, 1)`, id, endpoint)
 		if n%4 == 0 {
 			continue // no attempts yet
 		}
 		rows.Queue(`INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
-			SELECT $1, now() + n * interval '1 hour', 500, 1, repeat('x', $3), repeat('x', $3) FROM generate_series(1, $2::int) AS n`, id, attempts, kept)
+			SELECT $1, now() + n * interval '1 hour', 500, 1, repeat('x', $3), repeat('x', $3)
+			FROM generate_series(1, $2::int) AS n`, id, attempts, kept)
 	}
 	require.NoError(t, w.Pool.SendBatch(t.Context(), rows).Close())
 	reader := query.New(w.Pool, w.Store)
@@ -92,14 +101,18 @@ func TestDeliveries_FilteredPages(t *testing.T) {
 	w := projectiontest.New(t)
 	endpoint, other := w.NewID(), w.NewID()
 	for slot, id := range []string{endpoint, other} {
-		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: slot + 1})
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
+			WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: slot + 1,
+		})
 	}
 	w.Project(t)
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
 	first := ulid.Make().String()[:18] // prefix of ids in the order of n
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, state)
-		SELECT $1 || to_char(n, 'FM00000000'), CASE n % 10 WHEN 9 THEN $2 ELSE $3 END, 'e', 0, CASE WHEN n % 1000 = 7 THEN 'token.created' ELSE 'lead.created' END, 's', 0, 1, 1,
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position,
+		  renderer, state)
+		SELECT $1 || to_char(n, 'FM00000000'), CASE n % 10 WHEN 9 THEN $2 ELSE $3 END, 'e', 0, CASE WHEN n % 1000 = 7
+		THEN 'token.created' ELSE 'lead.created' END, 's', 0, 1, 1,
 		       CASE WHEN n IN (3, 7, 9, 30000, 30007, 30008) THEN 'failed' ELSE 'delivered' END
 		  FROM generate_series(1, 50000) AS n`, first, other, endpoint)
 	pgtest.Exec(t, w.Pool, `ANALYZE delivery.delivery`)
@@ -129,7 +142,9 @@ func TestDeliveries_FilteredPages(t *testing.T) {
 }
 
 // walkBounded reads a list page by page and counts its items. Each page must be less than maxBytes as JSON.
-func walkBounded(t *testing.T, maxBytes int, list func(query.Page) (items int, shown any, next string, err error)) (all int) {
+func walkBounded(
+	t *testing.T, maxBytes int, list func(query.Page) (items int, shown any, next string, err error),
+) (all int) {
 	t.Helper()
 	for p := (query.Page{Limit: 200}); ; {
 		items, shown, next, err := list(p)

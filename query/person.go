@@ -25,13 +25,19 @@ func (r *Reader) Person(ctx context.Context, account string, l Lead) []PersonPar
 	parts := append([]string{l.LeadID}, l.Joined...)
 	touches := TouchFilter{LeadID: l.LeadID, Visits: true, AsOf: eventstore.Position(math.MaxInt64)}
 	return []PersonPart{
-		{"sources", everyPage(func(p Page) (List[SourceEntry], error) { return r.LeadSources(ctx, account, l.LeadID, p) })},
+		{"sources", everyPage(func(p Page) (List[SourceEntry], error) {
+			return r.LeadSources(ctx, account, l.LeadID, p)
+		})},
 		{"touches", everyPage(func(p Page) (List[Touch], error) { return r.Touches(ctx, account, touches, p) })},
 		{"consents", whole(func() ([]Consent, error) { return r.Consents(ctx, account, l.LeadID, false) })},
-		{"activity", everyPage(func(p Page) (List[Activity], error) { return r.LeadActivity(ctx, account, l.LeadID, p) })},
+		{"activity", everyPage(func(p Page) (List[Activity], error) {
+			return r.LeadActivity(ctx, account, l.LeadID, p)
+		})},
 		{"events", func(yield func(any, error) bool) {
 			for _, id := range parts {
-				for e, err := range everyPage(func(p Page) (List[Event], error) { return r.LeadEvents(ctx, account, id, p) }) {
+				for e, err := range everyPage(func(p Page) (List[Event], error) {
+					return r.LeadEvents(ctx, account, id, p)
+				}) {
 					if !yield(e, err) || err != nil {
 						return
 					}

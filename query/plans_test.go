@@ -37,7 +37,8 @@ func (n planNode) read() (rows int) {
 	return rows
 }
 
-// explained returns a pool whose statements are explained, and a function that returns how many rows they have read since its last call.
+// explained returns a pool whose statements are explained, and a function that returns how many rows they have read
+// since its last call.
 func explained(t *testing.T, w *projectiontest.World) (*pgxpool.Pool, func() int) {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(w.URL)
@@ -45,8 +46,10 @@ func explained(t *testing.T, w *projectiontest.World) (*pgxpool.Pool, func() int
 	schema.Bound(config.ConnConfig)
 	config.ConnConfig.User = "postgres" // who may load a library
 	for name, value := range map[string]string{
-		"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0", "auto_explain.log_analyze": "on", "auto_explain.log_timing": "off",
-		"auto_explain.log_format": "json", "auto_explain.log_level": "notice", "client_min_messages": "notice", "max_parallel_workers_per_gather": "0",
+		"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0",
+		"auto_explain.log_analyze": "on", "auto_explain.log_timing": "off",
+		"auto_explain.log_format": "json", "auto_explain.log_level": "notice", "client_min_messages": "notice",
+		"max_parallel_workers_per_gather": "0",
 	} {
 		config.ConnConfig.RuntimeParams[name] = value
 	}
@@ -77,26 +80,34 @@ func explained(t *testing.T, w *projectiontest.World) (*pgxpool.Pool, func() int
 	}
 }
 
-// Pages of lists do not read all rows of a large account. Each of these read 15,000 or more; the first ones while PostgreSQL had no statistics.
+// Pages of lists do not read all rows of a large account. Each of these read 15,000 or more; the first ones while
+// PostgreSQL had no statistics.
 func TestLists_ReadPages(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	const lead = "00000000000000000000000007"
 	touch := `
-		INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium, utm_campaign, utm_id, credential,
+		INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium,
+		  utm_campaign, utm_id, credential,
 		                         intake_id, visitor, erased, stage, value)
-		SELECT i, 't' || i, 'acme', CASE kind WHEN 'visit' THEN '' ELSE lpad((i - 20000)::text, 26, '0') END, $1::timestamptz + i * interval '1 second',
-		       kind, CASE kind WHEN 'visit' THEN '' ELSE 'api' END, kind <> 'visit', '', '', '', '', '', '', CASE kind WHEN 'visit' THEN 'v' || i ELSE '' END, false, '', '' `
+		SELECT i, 't' || i, 'acme', CASE kind WHEN 'visit' THEN '' ELSE lpad((i - 20000)::text, 26, '0') END,
+		  $1::timestamptz + i * interval '1 second',
+		       kind, CASE kind WHEN 'visit' THEN '' ELSE 'api' END, kind <> 'visit', '', '', '', '', '', '', CASE kind
+		       WHEN 'visit' THEN 'v' || i ELSE '' END, false, '', '' `
 	for _, rows := range []string{
 		touch + `FROM generate_series(20001, 30000) AS i, (VALUES ('created')) AS k (kind)`,
-		`INSERT INTO views.touch_personal SELECT i, 'acme', '{}', '', '', '', '[]' FROM generate_series(20001, 20200) AS i`,
+		`INSERT INTO views.touch_personal SELECT i, 'acme', '{}', '', '', '', '[]'
+			FROM generate_series(20001, 20200) AS i`,
 		`ANALYZE views.touch`, // it knows of no visits
 		touch + `FROM generate_series(1, 20000) AS i, (VALUES ('visit')) AS k (kind)`,
-		`INSERT INTO views.refused SELECT i, 'acme', $1::timestamptz + i * interval '1 second', 'api', 'C', 'l', '', '', '' FROM generate_series(1, 20000) AS i`,
+		`INSERT INTO views.refused SELECT i, 'acme', $1::timestamptz + i * interval '1 second', 'api', 'C', 'l', '', '',
+			'' FROM generate_series(1, 20000) AS i`,
 		// Leads that the search index has, and later ones that it has not.
-		`INSERT INTO views.lead SELECT lpad(i::text, 26, '0'), CASE WHEN i > 15000 THEN 'globex' ELSE 'acme' END, $1::timestamptz + i * interval '1 second',
+		`INSERT INTO views.lead SELECT lpad(i::text, 26, '0'), CASE WHEN i > 15000 THEN 'globex'
+			ELSE 'acme' END, $1::timestamptz + i * interval '1 second',
 		        'new', '', 'api', '', '', 'asha ' || i, '{}' FROM generate_series(1, 30000) AS i`,
-		`INSERT INTO views.lead_search SELECT created_at, lead_id, account, search FROM views.lead WHERE account = 'acme'`,
+		`INSERT INTO views.lead_search SELECT created_at, lead_id, account, search FROM views.lead
+			WHERE account = 'acme'`,
 	} {
 		if strings.Contains(rows, "$1") {
 			pgtest.Exec(t, w.Pool, rows, projectiontest.Start)
@@ -146,7 +157,10 @@ func TestLists_ReadPages(t *testing.T) {
 		"a campaign's visits": touches(query.TouchFilter{Visits: true, Campaign: "none"}),
 		"a lead's arrivals":   touches(query.TouchFilter{LeadID: lead}),
 		"a lead's touches":    touches(query.TouchFilter{LeadID: lead, Visits: true}),
-		"sources":             func() error { _, err := reader.Sources(ctx, "acme", query.SourceFilter{}, page); return err },
+		"sources": func() error {
+			_, err := reader.Sources(ctx, "acme", query.SourceFilter{}, page)
+			return err
+		},
 		"refused of no source": func() error {
 			_, err := reader.Refused(ctx, "acme", query.RefusedFilter{Source: "none"}, page)
 			return err

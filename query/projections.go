@@ -42,7 +42,8 @@ func (r Replay) Part() float64 {
 // checkpoints reads those of a schema. A lease shows that a session is at work.
 func checkpoints(schemaName string, lease func(schema, projector string) string) string {
 	return `
-	SELECT projector, version, position, updated_at, EXISTS (SELECT FROM lease.held WHERE name = '` + lease(schemaName, "") + `' || projector)
+	SELECT projector, version, position, updated_at, EXISTS (SELECT FROM lease.held WHERE name = '` +
+		lease(schemaName, "") + `' || projector)
 	  FROM ` + pgx.Identifier{schemaName, "checkpoint"}.Sanitize()
 }
 
@@ -71,7 +72,8 @@ func (r *Reader) Projections(ctx context.Context) ([]Projection, error) {
 	return found, schema.Unavailable(r.addReplays(ctx, found, head))
 }
 
-// replaySchemas are the schemas with a copy of a view. Their names are those that replay allows, so that none has a quote.
+// replaySchemas are the schemas with a copy of a view. Their names are those that replay allows, so that none has a
+// quote.
 const replaySchemas = `
 	SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 	  JOIN pg_attribute ON attrelid = c.oid AND attname = 'projector'
@@ -96,14 +98,15 @@ func (r *Reader) addReplays(ctx context.Context, to []Projection, head eventstor
 		}
 		var name string
 		replay := Replay{Schema: place, End: head}
-		_, err = pgx.ForEachRow(rows, []any{&name, &replay.Version, &replay.Position, &replay.UpdatedAt, &replay.Running}, func() error {
-			for i := range to {
-				if to[i].Name == name && (replay.Running || strings.HasPrefix(place, "replay_")) {
-					to[i].Replays = append(to[i].Replays, replay)
+		_, err = pgx.ForEachRow(rows,
+			[]any{&name, &replay.Version, &replay.Position, &replay.UpdatedAt, &replay.Running}, func() error {
+				for i := range to {
+					if to[i].Name == name && (replay.Running || strings.HasPrefix(place, "replay_")) {
+						to[i].Replays = append(to[i].Replays, replay)
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 		if err != nil && !schema.Missing(err) { // the replay may have ended since it was seen
 			return err
 		}

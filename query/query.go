@@ -1,7 +1,7 @@
 // Package query reads leads and their sources, tokens, endpoints, deliveries and audit events. It changes nothing.
 //
-// Lists come from the views, which package projection maintains; the history of one lead or token is read from its stream. Every
-// query is about one account; another account's data are not found.
+// Lists come from the views, which package projection maintains; the history of one lead or token is read from its
+// stream. Every query is about one account; another account's data are not found.
 //
 // The types are those of the API's answers.
 package query
@@ -59,8 +59,8 @@ const (
 	DeliveryQueue       = schema.FanOut // not a view, but it follows the log like one
 )
 
-// Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each one names, they fail with
-// eventstore.ErrUnavailable when the database or the log cannot be reached.
+// Reader answers queries. Its methods may be called from many goroutines. Besides the errors that each one names, they
+// fail with eventstore.ErrUnavailable when the database or the log cannot be reached.
 type Reader struct {
 	pool  *pgxpool.Pool
 	store eventstore.Store
@@ -93,7 +93,8 @@ func WithTail(tail *eventstore.Tail) Option {
 	return func(r *Reader) { r.waits.tail = tail }
 }
 
-// WithErasedForm sets the form in which the change feed shows events whose person is being erased. The default shows none of their data.
+// WithErasedForm sets the form in which the change feed shows events whose person is being erased. The default shows
+// none of their data.
 func WithErasedForm(form func(eventstore.Recorded) eventstore.Recorded) Option {
 	return func(r *Reader) { r.asErased = form }
 }
@@ -106,11 +107,14 @@ func withoutData(e eventstore.Recorded) eventstore.Recorded {
 // New returns a Reader of the views in the pool's database and of their log.
 func New(pool *pgxpool.Pool, store eventstore.Store, options ...Option) *Reader {
 	r := &Reader{
-		pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit, scannedLeads: scannedLeads,
-		scannedRows: scannedRows, leadsAtOnce: leadsAtOnce, asErased: withoutData,
+		pool: pool, store: store, leads: eventstore.NewFolds(leadFolds), now: time.Now, timeout: waitLimit,
+		scannedLeads: scannedLeads, scannedRows: scannedRows, leadsAtOnce: leadsAtOnce, asErased: withoutData,
 	}
 	r.tags = claim.NewNames(randomKey())
-	r.waits = &feedWaits{store: store, tail: eventstore.NewTail(store, eventstore.Filter{}), waiting: map[string]map[*FeedWait]struct{}{}}
+	r.waits = &feedWaits{
+		store: store, tail: eventstore.NewTail(store, eventstore.Filter{}),
+		waiting: map[string]map[*FeedWait]struct{}{},
+	}
 	for _, option := range options {
 		option(r)
 	}
@@ -130,8 +134,9 @@ const (
 	longestPause = 50 * time.Millisecond
 )
 
-// WaitFor returns when views have reached a position; at once for no views, of what is read from the log. The error is ErrBehind when they
-// do not within five seconds, and eventstore.ErrUnknownPosition for a position beyond the end of the log.
+// WaitFor returns when views have reached a position; at once for no views, of what is read from the log. The error is
+// ErrBehind when they do not within five seconds, and eventstore.ErrUnknownPosition for a position beyond the end of
+// the log.
 func (r *Reader) WaitFor(ctx context.Context, position eventstore.Position, views ...string) error {
 	if len(views) == 0 {
 		return r.checkOnLog(ctx, position)
@@ -176,7 +181,8 @@ func (r *Reader) checkOnLog(ctx context.Context, position eventstore.Position) e
 	return err
 }
 
-// CatchUp returns when views have reached the present end of the log. The error is ErrBehind when they do not within five seconds.
+// CatchUp returns when views have reached the present end of the log. The error is ErrBehind when they do not within
+// five seconds.
 func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 	head, err := r.store.Head(ctx)
 	if err != nil {
@@ -188,7 +194,8 @@ func (r *Reader) CatchUp(ctx context.Context, views ...string) error {
 // Position returns the position of a view: 0 if no event was ever projected into it.
 func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position, error) {
 	var position int64
-	err := r.pool.QueryRow(ctx, `SELECT position FROM `+schemaOf(view)+`.checkpoint WHERE projector = $1`, view).Scan(&position)
+	err := r.pool.QueryRow(ctx, `SELECT position FROM `+schemaOf(view)+`.checkpoint WHERE projector = $1`,
+		view).Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
@@ -197,7 +204,8 @@ func (r *Reader) Position(ctx context.Context, view string) (eventstore.Position
 
 // Running reports whether some process keeps a view up to date at this moment.
 func (r *Reader) Running(ctx context.Context, view string) (running bool, err error) {
-	err = r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM lease.held WHERE name = $1)`, schema.ProjectorLease(schemaOf(view), view)).Scan(&running)
+	err = r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM lease.held WHERE name = $1)`,
+		schema.ProjectorLease(schemaOf(view), view)).Scan(&running)
 	return running, schema.Unavailable(err)
 }
 

@@ -26,7 +26,8 @@ func TestReader_InvalidIDNotFound(t *testing.T) {
 	reader, ctx := unreachable(t), t.Context()
 	for _, id := range []string{
 		"", "x", "\x00", "01KAJ8Q6ZJ000000000000000\x00", strings.Repeat("0", 64<<10), "01kaj8q6zj0000000000000001",
-		"81KAJ8Q6ZJ0000000000000001", "01KAJ8Q6ZJ000000000000000U", "01KAJ8Q6ZJ000000000000000\xff", "' OR true --              ",
+		"81KAJ8Q6ZJ0000000000000001", "01KAJ8Q6ZJ000000000000000U", "01KAJ8Q6ZJ000000000000000\xff",
+		"' OR true --              ",
 	} {
 		for name, read := range map[string]func() error{
 			"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
@@ -56,7 +57,10 @@ func TestReader_DatabaseUnavailable(t *testing.T) {
 		"lead":         func() error { _, err := reader.Lead(ctx, "acme", id); return err },
 		"lead sources": func() error { _, err := reader.LeadSources(ctx, "acme", id, firstPage); return err },
 		"activity":     func() error { _, err := reader.LeadActivity(ctx, "acme", id, firstPage); return err },
-		"refused":      func() error { _, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, firstPage); return err },
+		"refused": func() error {
+			_, err := reader.Refused(ctx, "acme", query.RefusedFilter{}, firstPage)
+			return err
+		},
 		"tokens":       func() error { _, err := reader.Tokens(ctx, "acme", firstPage); return err },
 		"token":        func() error { _, err := reader.Token(ctx, "acme", id); return err },
 		"token events": func() error { _, err := reader.TokenEvents(ctx, "acme", id, firstPage); return err },
@@ -79,15 +83,21 @@ func TestReader_WaitFor(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	reader := query.New(w.Pool, w.Store)
-	position := w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+	position := w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{
+		Stages: []string{"new"}, Region: "IN",
+	})
 
-	pgtest.Exec(t, w.Pool, `INSERT INTO views.checkpoint (projector, version, epoch, position, updated_at) VALUES ('another', 1, 'log', 1000, now())`)
+	pgtest.Exec(t, w.Pool,
+		`INSERT INTO views.checkpoint (projector, version, epoch, position, updated_at)
+			VALUES ('another', 1, 'log', 1000, now())`)
 	reader.Timeout(20 * time.Millisecond)
 	require.ErrorIs(t, reader.WaitFor(t.Context(), position, query.AccountView), query.ErrBehind, "no checkpoint yet")
 
 	reader.Timeout(projectiontest.Soon)
 	projectiontest.Run(t, w.Runner(t))
-	views := []string{query.LeadView, query.TouchView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView}
+	views := []string{
+		query.LeadView, query.TouchView, query.TokenView, query.TokenEventView, query.AccountView, query.EndpointView,
+	}
 	require.NoError(t, reader.WaitFor(t.Context(), position, views...))
 	got, err := reader.Account(t.Context(), "acme")
 	require.NoError(t, err)

@@ -70,8 +70,9 @@ func TestLead_EqualsFold(t *testing.T) {
 			require.Len(t, sources.Items, len(state.Sources))
 			for i, s := range state.Sources {
 				require.Equal(t, text(t, query.SourceEntry{
-					LeadID: id, Source: s.Source, FirstSeenAt: query.Timestamp(s.FirstSeenAt), LastSeenAt: query.Timestamp(s.LastSeenAt),
-					Arrivals: s.Arrivals, Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: object(t, s.Metadata),
+					LeadID: id, Source: s.Source, FirstSeenAt: query.Timestamp(s.FirstSeenAt),
+					LastSeenAt: query.Timestamp(s.LastSeenAt), Arrivals: s.Arrivals,
+					Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: object(t, s.Metadata),
 					IP: s.IP, UserAgent: s.UserAgent, RequestID: s.RequestID, Changed: s.Changed,
 				}), text(t, sources.Items[i]))
 			}
@@ -118,7 +119,8 @@ func TestToken_EqualsFold(t *testing.T) {
 			}
 			seen[status]++
 			require.Equal(t, status, got.Status)
-			require.Equal(t, []string{id, state.Name, state.Prefix, "user:ada"}, []string{got.TokenID, got.Name, got.Prefix, got.CreatedBy})
+			require.Equal(t, []string{id, state.Name, state.Prefix, "user:ada"},
+				[]string{got.TokenID, got.Name, got.Prefix, got.CreatedBy})
 			require.True(t, state.ExpiresAt.Equal(time.Time(got.ExpiresAt)))
 			uses := storetest.Events(t, w.Store, eventstore.Filter{
 				StreamPrefixes: []string{"tokenuse-" + id + "-"}, Types: []string{event.TokenUsed{}.EventType()},
@@ -161,7 +163,8 @@ func TestToken_ExpiresOnTime(t *testing.T) {
 	w.Append(t, "acme", event.TokenStream(id), event.TokenCreated{Name: "A", ExpiresAt: at})
 	w.Project(t)
 	for now, status := range map[time.Time]string{at.Add(-time.Millisecond): "active", at: "expired"} {
-		got, err := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return now })).Token(t.Context(), "acme", id)
+		got, err := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return now })).
+			Token(t.Context(), "acme", id)
 		require.NoError(t, err)
 		require.Equal(t, status, got.Status)
 	}
@@ -175,12 +178,14 @@ func TestAccountAndEndpoint_EqualFold(t *testing.T) {
 		got, err := reader.Account(t.Context(), id)
 		require.NoError(t, err)
 		require.Equal(t, text(t, query.Account{
-			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region, Currency: state.Currency,
-			RateLimit: state.RateLimit, RateBurst: state.RateBurst, TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
-			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages, StoragePerDay: state.StoragePerDay,
-			IgnoredContacts: append([]string{}, state.IgnoredContacts...), SharedAfter: state.SharedAfter,
-			RetentionDays: state.RetentionDays, KeepStages: state.KeepStages, JWTNotBefore: query.Timestamp(state.JWTNotBefore),
-			CreatedAt: query.Timestamp(state.CreatedAt), UpdatedAt: query.Timestamp(state.UpdatedAt),
+			AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
+			Currency: state.Currency, RateLimit: state.RateLimit, RateBurst: state.RateBurst,
+			TokensSeeLeads: state.TokensSeeLeads, VisitorDays: state.VisitorDays,
+			Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages,
+			StoragePerDay: state.StoragePerDay, IgnoredContacts: append([]string{}, state.IgnoredContacts...),
+			SharedAfter: state.SharedAfter, RetentionDays: state.RetentionDays, KeepStages: state.KeepStages,
+			JWTNotBefore: query.Timestamp(state.JWTNotBefore), CreatedAt: query.Timestamp(state.CreatedAt),
+			UpdatedAt: query.Timestamp(state.UpdatedAt),
 		}), text(t, got))
 
 		for _, webhookID := range history.Endpoints[id] {
@@ -223,7 +228,9 @@ func TestIsolation_BetweenAccounts(t *testing.T) {
 		for _, id := range []string{history.Leads["acme"][0], w.NewID()} {
 			_, err := reader.Lead(ctx, stranger, id)
 			require.ErrorIs(t, err, query.ErrNotFound)
-			for _, p := range []query.Page{firstPage, {Limit: 1, Cursor: query.EncodeOrdinal(query.CursorOf("e1", stranger), 1000)}} {
+			for _, p := range []query.Page{firstPage, {
+				Limit: 1, Cursor: query.EncodeOrdinal(query.CursorOf("e1", stranger), 1000),
+			}} {
 				_, err = reader.LeadEvents(ctx, stranger, id, p)
 				require.ErrorIs(t, err, query.ErrNotFound)
 			}
@@ -238,7 +245,9 @@ func TestIsolation_BetweenAccounts(t *testing.T) {
 		require.ErrorIs(t, err, query.ErrNotFound)
 		_, err = reader.Endpoint(ctx, stranger, history.Endpoints["acme"][0])
 		require.ErrorIs(t, err, query.ErrNotFound)
-		audit, err := reader.AuditTokens(ctx, stranger, query.AuditFilter{TokenID: history.Tokens["acme"][0]}, firstPage)
+		audit, err := reader.AuditTokens(ctx, stranger, query.AuditFilter{
+			TokenID: history.Tokens["acme"][0],
+		}, firstPage)
 		require.NoError(t, err)
 		require.Empty(t, audit.Items)
 		_, err = reader.ProveTokenEvent(ctx, stranger, trail.Items[0].Position, query.Newest)
@@ -261,7 +270,9 @@ func TestIsolation_BetweenAccounts(t *testing.T) {
 		require.ElementsMatch(t, history.Tokens[id], ids(tokens.Items, func(t query.Token) string { return t.TokenID }))
 		endpoints, err := reader.Endpoints(ctx, id, firstPage)
 		require.NoError(t, err)
-		require.ElementsMatch(t, history.Endpoints[id], ids(endpoints.Items, func(e query.Endpoint) string { return e.WebhookID }))
+		require.ElementsMatch(t, history.Endpoints[id], ids(endpoints.Items, func(e query.Endpoint) string {
+			return e.WebhookID
+		}))
 	}
 }
 
@@ -272,7 +283,9 @@ func TestIsolation_BetweenEndpoints(t *testing.T) {
 	sent := map[string][]string{}
 	for n := range 2 {
 		id := w.NewID()
-		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: n + 1})
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
+			WebhookSettings: event.WebhookSettings{URL: "https://hooks.example", Events: []string{"*"}}, Slot: n + 1,
+		})
 		for range n + 1 {
 			sent[id] = append(sent[id], queueDelivery(t, w, id))
 		}
@@ -303,11 +316,13 @@ func queueDelivery(t *testing.T, w *projectiontest.World, endpoint string) (id s
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, time.Now().UTC())
 	pgtest.Exec(t, w.Pool, `
 		WITH sent AS (
-		    INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		    INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision,
+		      position, renderer)
 		    VALUES ($1, $2, $1, 0, 'lead.created', 'lead-1', 0, 1, 1)
 		    RETURNING delivery_id, webhook_id, type, stream, revision, position, renderer
 		)
-		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer) SELECT * FROM sent`, id, endpoint)
+		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer) SELECT *
+		FROM sent`, id, endpoint)
 	return id
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// The log has one refused arrival a minute, of two accounts. Clocks differ by up to a day. The second account has few arrivals.
+// The log has one refused arrival a minute, of two accounts. Clocks differ by up to a day. The second account has few
+// arrivals.
 func TestRefused_BoundsPositionsByTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -21,16 +22,21 @@ func TestRefused_BoundsPositionsByTime(t *testing.T) {
 	var times []time.Time
 	for n := range rows {
 		accounts = append(accounts, []string{"acme", "other"}[min(1, n%97/96)])
-		times = append(times, projectiontest.Start.Add(time.Duration(n)*time.Minute+time.Duration(random.IntN(24*60)-12*60)*time.Minute))
+		times = append(times,
+			projectiontest.Start.Add(time.Duration(n)*time.Minute+time.Duration(random.IntN(24*60)-12*60)*time.Minute))
 	}
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO views.refused (account, at, position, source, code, lead_id, other_lead_id, credential, request_id)
-		SELECT a, t, 10 * n, '', '', '', '', '', '' FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS u (a, t, n)`, accounts, times)
+		SELECT a, t, 10 * n, '', '', '', '', '', ''
+		FROM unnest($1::text[], $2::timestamptz[]) WITH ORDINALITY AS u (a, t, n)`, accounts, times)
 	r := New(w.Pool, w.Store)
-	spans := [][2]time.Time{{}, {latestTime, {}}, {{}, firstDay}, {firstDay, latestTime}, {times[17], {}}, {{}, times[17]}}
+	spans := [][2]time.Time{
+		{}, {latestTime, {}}, {{}, firstDay}, {firstDay, latestTime}, {times[17], {}}, {{}, times[17]},
+	}
 	for range 10 {
 		since := times[random.IntN(rows)]
-		spans = append(spans, [2]time.Time{since, {}}, [2]time.Time{{}, since}, [2]time.Time{since, since.Add(time.Duration(random.IntN(10000)) * time.Second)})
+		spans = append(spans, [2]time.Time{since, {}}, [2]time.Time{{}, since},
+			[2]time.Time{since, since.Add(time.Duration(random.IntN(10000)) * time.Second)})
 	}
 	for _, account := range []string{"acme", "other", "missing", "\x00"} {
 		for _, span := range spans {
@@ -41,7 +47,8 @@ func TestRefused_BoundsPositionsByTime(t *testing.T) {
 					want = append(want, at)
 				}
 			}
-			refused, err := r.Refused(t.Context(), account, RefusedFilter{Since: since, Until: until}, Page{Limit: rows})
+			refused, err := r.Refused(t.Context(), account,
+				RefusedFilter{Since: since, Until: until}, Page{Limit: rows})
 			require.NoError(t, err)
 			require.Equal(t, len(want), len(refused.Items))
 			for i, at := range want {

@@ -34,14 +34,20 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 	for _, rows := range []string{
 		`INSERT INTO views.arrival SELECT 'a' || i, i, 'acme', '', '', $1::timestamptz + i * interval '1 minute', $1, (ARRAY['captured', 'expired', 'captured', 'quarantined'])[1 + i / 20 % 4],
 		   CASE i % 9 WHEN 4 THEN '[{"field":"phone","message":"m"}]' ELSE '[]' END::jsonb, '', '', true FROM generate_series(1, 100) AS i`,
-		`INSERT INTO views.trail SELECT i, 'e' || i, 'acme', (ARRAY['token.created', 'data.searched', 'data.searched', 'lead.erased'])[1 + i / 20 % 4], $1::timestamptz + i * interval '1 minute',
+		`INSERT INTO views.trail SELECT i, 'e' || i, 'acme',
+			(ARRAY['token.created', 'data.searched', 'data.searched', 'lead.erased'])[1 + i / 20 % 4],
+			  $1::timestamptz + i * interval '1 minute',
 		   'user:' || i % 9, 'x', '', '', '', '{}' FROM generate_series(1, 100) AS i`,
-		`INSERT INTO views.touch SELECT i, 't' || i, 'acme', 'l' || i, $1::timestamptz + i / 3 * interval '1 minute', (ARRAY['created', 'visit'])[1 + i % 2], 'api', true, '',
-		   (ARRAY['cpc', 'email'])[1 + i / 20 % 2], 'c' || i % 9, '', '', '', '', false, '', '' FROM generate_series(1, 100) AS i`,
+		`INSERT INTO views.touch SELECT i, 't' || i, 'acme', 'l' || i, $1::timestamptz + i / 3 * interval '1 minute',
+			(ARRAY['created', 'visit'])[1 + i % 2], 'api', true, '',
+		   (ARRAY['cpc', 'email'])[1 + i / 20 % 2], 'c' || i % 9, '', '', '', '', false, '', ''
+		   FROM generate_series(1, 100) AS i`,
 	} {
 		pgtest.Exec(t, w.Pool, rows, projectiontest.Start)
 	}
-	pgtest.Exec(t, w.Pool, `INSERT INTO views.refused SELECT i, 'acme', $1::timestamptz + i * interval '1 minute', (ARRAY['api', 'website'])[1 + i / 20 % 2], 'C' || i % 9,
+	pgtest.Exec(t, w.Pool,
+		`INSERT INTO views.refused SELECT i, 'acme', $1::timestamptz + i * interval '1 minute',
+			(ARRAY['api', 'website'])[1 + i / 20 % 2], 'C' || i % 9,
 		'l' || i, '', '', '' FROM generate_series(1, 100) AS i`, projectiontest.Start)
 	since, until := projectiontest.Start.Add(10*time.Minute), projectiontest.Start.Add(70*time.Minute)
 	arrivals := func(f query.ArrivalFilter) func(query.Page) (query.List[query.Arrival], error) {
@@ -60,8 +66,9 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 	}
 	lists := map[string]func() (ids []string, pages int){}
 	for name, f := range map[string]query.ArrivalFilter{
-		"state": {State: "expired"}, "reason": {Reason: "phone"}, "no reason": {Reason: "email"}, "indexed state and reason": {State: "quarantined", Reason: "phone"},
-		"state in a span": {State: "captured", Since: since, Until: until},
+		"state": {State: "expired"}, "reason": {Reason: "phone"}, "no reason": {Reason: "email"},
+		"indexed state and reason": {State: "quarantined", Reason: "phone"},
+		"state in a span":          {State: "captured", Since: since, Until: until},
 	} {
 		lists["arrivals by "+name] = func() (ids []string, pages int) {
 			items, pages := pagesOf(t, arrivals(f))
@@ -72,7 +79,8 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]query.TrailFilter{
-		"type": {Type: "lead.*"}, "actor": {Actor: "user:4"}, "none": {Actor: "user:none"}, "both in a span": {Type: "data.*", Actor: "user:4", Since: since, Until: until},
+		"type": {Type: "lead.*"}, "actor": {Actor: "user:4"}, "none": {Actor: "user:none"},
+		"both in a span": {Type: "data.*", Actor: "user:4", Since: since, Until: until},
 	} {
 		lists["records by "+name] = func() (ids []string, pages int) {
 			items, pages := pagesOf(t, trail(f))
@@ -83,7 +91,8 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]query.TouchFilter{
-		"campaign": {Campaign: "c4"}, "campaign with visits": {Campaign: "c4", Visits: true}, "medium of a source": {Medium: "email", Source: "api"}, "none": {Campaign: "x", Since: since},
+		"campaign": {Campaign: "c4"}, "campaign with visits": {Campaign: "c4", Visits: true},
+		"medium of a source": {Medium: "email", Source: "api"}, "none": {Campaign: "x", Since: since},
 	} {
 		lists["touches by "+name] = func() (ids []string, pages int) {
 			items, pages := pagesOf(t, touches(f))
@@ -94,7 +103,8 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]query.RefusedFilter{
-		"source": {Source: "website"}, "code": {Code: "C4"}, "none": {Source: "website", Code: "x"}, "both in a span": {Source: "website", Code: "C4", Since: since, Until: until},
+		"source": {Source: "website"}, "code": {Code: "C4"}, "none": {Source: "website", Code: "x"},
+		"both in a span": {Source: "website", Code: "C4", Since: since, Until: until},
 	} {
 		lists["refused by "+name] = func() (ids []string, pages int) {
 			items, pages := pagesOf(t, func(p query.Page) (query.List[query.RefusedArrival], error) {

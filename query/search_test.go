@@ -45,7 +45,8 @@ func manyLeads(t *testing.T) *projectiontest.World {
 			e.At, e.Metadata.Account = projectiontest.Start.Add(time.Duration(minute)*time.Minute), account
 			var err error
 			e.Type, e.Data, err = event.Encode(event.LeadCreated{
-				LeadFields: event.LeadFields{Name: name, Temperature: "hot", Status: []string{"New", "won"}[n%2]}, Source: []string{"api", "website", "api"}[n/2%3],
+				LeadFields: event.LeadFields{Name: name, Temperature: "hot", Status: []string{"New", "won"}[n%2]},
+				Source:     []string{"api", "website", "api"}[n/2%3],
 			})
 			require.NoError(t, err)
 			_, err = w.Store.Append(t.Context(), eventstore.Write{
@@ -96,7 +97,9 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 	}
 	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
 	for _, indexed := range []int{1280, 700, 0} {
-		pgtest.Exec(t, w.Pool, `DELETE FROM views.lead_search WHERE lead_id NOT IN (SELECT lead_id FROM views.lead_search ORDER BY lead_id LIMIT $1)`, indexed)
+		pgtest.Exec(t, w.Pool,
+			`DELETE FROM views.lead_search WHERE lead_id NOT IN (SELECT lead_id FROM views.lead_search ORDER BY lead_id
+				LIMIT $1)`, indexed)
 		reader.ScanLeads(map[int]int{1280: 1, 700: 100, 0: 100}[indexed])
 		for _, bounds := range []query.LeadFilter{{}, {CreatedSince: since, CreatedUntil: until}} {
 			all := list(bounds, 200)
@@ -119,7 +122,8 @@ func TestSearch_EqualsFilteredList(t *testing.T) {
 	}
 }
 
-// For any state of the index, the pages of a search have each matching lead once and in order. A page may end after a number of leads.
+// For any state of the index, the pages of a search have each matching lead once and in order. A page may end after a
+// number of leads.
 func TestSearch_PagesTogether(t *testing.T) {
 	t.Parallel()
 	w := manyLeads(t)
@@ -128,7 +132,9 @@ func TestSearch_PagesTogether(t *testing.T) {
 	require.Len(t, all, 640)
 	since, until := projectiontest.Start.Add(5*time.Minute), projectiontest.Start.Add(80*time.Minute)
 	var bounded [4][]query.Lead
-	bounds := [4]query.LeadFilter{{}, {CreatedSince: since}, {CreatedUntil: until}, {CreatedSince: since, CreatedUntil: until}}
+	bounds := [4]query.LeadFilter{{}, {CreatedSince: since}, {CreatedUntil: until}, {
+		CreatedSince: since, CreatedUntil: until,
+	}}
 	for i, filter := range bounds {
 		bounded[i] = allPages(t, reader, filter, 200)
 	}
@@ -159,11 +165,13 @@ func TestSearch_PagesTogether(t *testing.T) {
 				found = strings.ToLower(l.Name) == q || q == "" // no phone or email
 			}
 			if found && (filter.Status == "" || strings.EqualFold(filter.Status, l.Status)) &&
-				(filter.Source == "" || filter.Source == l.Source) && (filter.LeadTemperature == "" || filter.LeadTemperature == l.LeadTemperature) {
+				(filter.Source == "" || filter.Source == l.Source) &&
+				(filter.LeadTemperature == "" || filter.LeadTemperature == l.LeadTemperature) {
 				want = append(want, l)
 			}
 		}
-		require.Equal(t, want, allPages(t, reader, filter, rapid.SampledFrom([]int{10, 50, 200}).Draw(t, "limit")), "%+v", filter)
+		require.Equal(t, want, allPages(t, reader, filter, rapid.SampledFrom([]int{10, 50, 200}).Draw(t, "limit")),
+			"%+v", filter)
 		if len(q) < 3 {
 			shortQueries++
 		}
@@ -176,7 +184,9 @@ func TestSearch_NormalizesAccents(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	for _, name := range []string{"Jos\u00c9 Garc\u00eda", "JOSE\u0301 Garci\u0301a"} {
-		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: name, Status: "new"}, Source: "api"})
+		w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{
+			LeadFields: event.LeadFields{Name: name, Status: "new"}, Source: "api",
+		})
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)

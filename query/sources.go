@@ -43,8 +43,8 @@ type SourceCount struct {
 	Created int       `json:"created"` // arrivals that opened a lead: first touches
 	Merged  int       `json:"merged"`  // arrivals that merged into a lead: later touches
 	Refused int       `json:"refused"` // arrivals that were answered with a conflict
-	// Won is how many of the leads that this source opened in the interval are in a won stage now, whenever they reached it. Value is the
-	// sum of their values.
+	// Won is how many of the leads that this source opened in the interval are in a won stage now, whenever they
+	// reached it. Value is the sum of their values.
 	Won   int            `json:"won"`
 	Value jsontext.Value `json:"value"` // an exact number
 }
@@ -64,8 +64,8 @@ const (
 	Year  = "year"
 )
 
-// ReportFilter selects what a report counts, in whole days: from the one that Since is in to the last one that begins before
-// Until. The first and the last interval count only their days within these bounds.
+// ReportFilter selects what a report counts, in whole days: from the one that Since is in to the last one that begins
+// before Until. The first and the last interval count only their days within these bounds.
 type ReportFilter struct {
 	Interval string // Day, Week, Month or Year
 	Source   string
@@ -73,25 +73,27 @@ type ReportFilter struct {
 	Until    time.Time
 }
 
-// An entry of the source history is the first touch of a lead, after joins, from a source. What sourceEntries adds to it is looked up for
-// the entries of the page alone.
+// An entry of the source history is the first touch of a lead, after joins, from a source. What sourceEntries adds to
+// it is looked up for the entries of the page alone.
 const firstTouches = `
 	SELECT position, lead_id, source, kind, at, credential FROM views.touch`
 
 var (
 	sourceEntries = `
-	SELECT t.position, o.lead_id, t.source, t.at, seen.latest, seen.arrivals, t.credential, coalesce(p.metadata, '{}'), coalesce(p.ip, ''),
+	SELECT t.position, o.lead_id, t.source, t.at, seen.latest, seen.arrivals, t.credential, coalesce(p.metadata, '{}'),
+	  coalesce(p.ip, ''),
 	       coalesce(p.user_agent, ''), coalesce(p.request_id, ''), coalesce(p.changed, '[]')
 	  FROM page t
 	  LEFT JOIN views.touch_personal p ON p.position = t.position` + survivors + `
 	 CROSS JOIN LATERAL (
 	       SELECT max(a.at) AS latest, count(*) AS arrivals
 	         FROM views.touch a
-	        WHERE a.position IN (` + schema.TouchesOf("views.", "o.lead_id") + `) AND a.source = t.source AND NOT a.erased) AS seen
+	        WHERE a.position IN (` + schema.TouchesOf("views.", "o.lead_id") +
+		`) AND a.source = t.source AND NOT a.erased) AS seen
 	 ORDER BY `
 
-	// survivors has the lead that touches t belong to after joins and splits. OFFSET 0 has PostgreSQL look for it once, and not wherever it is
-	// used.
+	// survivors has the lead that touches t belong to after joins and splits. OFFSET 0 has PostgreSQL look for it once,
+	// and not wherever it is used.
 	survivors = `
 	 CROSS JOIN LATERAL (SELECT ` + schema.OwnerOf("views.", "t", lastPosition) + ` OFFSET 0) AS o (lead_id)`
 )
@@ -154,9 +156,11 @@ const sourceReport = `
 	 ORDER BY start, source
 	 LIMIT $8`
 
-// SourceReport counts arrivals by outcome, per interval and source, in that order. The error is ErrCursor for a cursor of another
-// list.
-func (r *Reader) SourceReport(ctx context.Context, account string, filter ReportFilter, p Page) (List[SourceCount], error) {
+// SourceReport counts arrivals by outcome, per interval and source, in that order. The error is ErrCursor for a cursor
+// of another list.
+func (r *Reader) SourceReport(
+	ctx context.Context, account string, filter ReportFilter, p Page,
+) (List[SourceCount], error) {
 	start, source, err := decodeReport(cursorOf(reportCursor, account), p.Cursor)
 	if err != nil {
 		return List[SourceCount]{}, err
@@ -168,7 +172,8 @@ func (r *Reader) SourceReport(ctx context.Context, account string, filter Report
 	if !storable(filter.Source) || !storable(source) {
 		return List[SourceCount]{}, nil
 	}
-	rows, err := r.pool.Query(ctx, sourceReport, account, filter.Interval, since, until, filter.Source, start, source, p.Limit+1)
+	rows, err := r.pool.Query(ctx, sourceReport, account, filter.Interval, since, until,
+		filter.Source, start, source, p.Limit+1)
 	if err != nil {
 		return List[SourceCount]{}, schema.Unavailable(err)
 	}
@@ -261,15 +266,16 @@ type Between struct {
 // latestTouches bounds the cost of BetweenTouches.
 const latestTouches = 2000
 
-// BetweenTouches returns, by source, how long after a lead's first touch a later one came. It considers the latest 2,000 touches of
-// the period, of all sources together.
+// BetweenTouches returns, by source, how long after a lead's first touch a later one came. It considers the latest
+// 2,000 touches of the period, of all sources together.
 func (r *Reader) BetweenTouches(ctx context.Context, account string, since, until time.Time) ([]Between, error) {
 	filter := SourceFilter{Since: since, Until: until}
 	s := filter.selection(account, `at DESC, position DESC`)
 	rows, err := r.pool.Query(ctx, `
 		WITH entry AS (SELECT t.*, o.lead_id AS owner FROM (`+s.sql(latestTouches)+`) t`+survivors+`),
 		begun AS (
-		SELECT owner, (SELECT min(a.at) FROM views.touch a WHERE a.position IN (`+schema.TouchesOf("views.", "lead.owner")+`)) AS at
+		SELECT owner, (SELECT min(a.at) FROM views.touch a
+		  WHERE a.position IN (`+schema.TouchesOf("views.", "lead.owner")+`)) AS at
 		  FROM (SELECT DISTINCT owner FROM entry) AS lead)
 		SELECT t.source, count(*), extract(epoch FROM percentile_disc(0.5) WITHIN GROUP (ORDER BY t.at - b.at))::float8
 		  FROM entry t JOIN begun b ON b.owner = t.owner
@@ -307,9 +313,12 @@ type RefusedFilter struct {
 }
 
 // Refused lists an account's refused arrivals, oldest first. The error is ErrCursor for a cursor of another list.
-func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilter, p Page) (List[RefusedArrival], error) {
+func (r *Reader) Refused(
+	ctx context.Context, account string, filter RefusedFilter, p Page,
+) (List[RefusedArrival], error) {
 	s := selection{
-		from:  `SELECT position, at, source, code, lead_id, nullif(other_lead_id, ''), credential, request_id FROM views.refused`,
+		from: `SELECT position, at, source, code, lead_id, nullif(other_lead_id, ''), credential, request_id
+			FROM views.refused`,
 		order: `position`, table: `views.refused`,
 	}
 	s.and(`account = ?`, account)
@@ -326,15 +335,16 @@ func (r *Reader) Refused(ctx context.Context, account string, filter RefusedFilt
 }
 
 const (
-	// clockSkew is the maximum difference of the clocks of processes that append. A list by time misses nothing up to that. It exceeds the
-	// difference of any two time zones. Lists for auditors do not depend on clocks.
+	// clockSkew is the maximum difference of the clocks of processes that append. A list by time misses nothing up to
+	// that. It exceeds the difference of any two time zones. Lists for auditors do not depend on clocks.
 	clockSkew = 24 * time.Hour
 	// nearPositions is the length of a range that is read and not halved again.
 	nearPositions = 500
 )
 
-// arrived adds the condition that an account's refused arrivals are not earlier than one time, and earlier than another; a zero time sets no
-// bound. Without bounds on positions, PostgreSQL would scan the account's rows from the beginning.
+// arrived adds the condition that an account's refused arrivals are not earlier than one time, and earlier than
+// another; a zero time sets no bound. Without bounds on positions, PostgreSQL would scan the account's rows from the
+// beginning.
 func (r *Reader) arrived(ctx context.Context, s *selection, account string, since, until time.Time) error {
 	s.within(`at`, since, until)
 	if !storable(account) {
@@ -357,21 +367,23 @@ func (r *Reader) arrived(ctx context.Context, s *selection, account string, sinc
 	return nil
 }
 
-// bisectPosition finds, by bisection, a position up to which an account's refused arrivals are earlier than a time, and a later position
-// after which they are not. Times grow with positions, except for the difference of clocks. The account's last row is after every middle, so
-// the row that follows a middle always belongs to the account.
+// bisectPosition finds, by bisection, a position up to which an account's refused arrivals are earlier than a time, and
+// a later position after which they are not. Times grow with positions, except for the difference of clocks. The
+// account's last row is after every middle, so the row that follows a middle always belongs to the account.
 func (r *Reader) bisectPosition(ctx context.Context, account string, at time.Time) (before, last int64, err error) {
 	err = r.pool.QueryRow(ctx, `
 		WITH RECURSIVE half (before, last) AS (
 		    SELECT 0::bigint, coalesce((SELECT max(position) FROM views.refused WHERE account = $1), 0)
 		     UNION ALL
-		    SELECT CASE WHEN at < $2 THEN position ELSE before END, CASE WHEN at < $2 THEN last ELSE (before + last) / 2 END
+		    SELECT CASE WHEN at < $2 THEN position ELSE before END, CASE WHEN at < $2 THEN last
+		    ELSE (before + last) / 2 END
 		      FROM half CROSS JOIN LATERAL (
 		           SELECT position, at FROM views.refused
 		            WHERE (account, position) > ($1, (before + last) / 2) ORDER BY account, position LIMIT 1) AS next
 		     WHERE last - before > $3
 		)
-		SELECT before, last FROM half ORDER BY last - before LIMIT 1`, pgx.QueryExecModeCacheDescribe, account, at, nearPositions).Scan(&before, &last)
+		SELECT before, last FROM half ORDER BY last - before
+		LIMIT 1`, pgx.QueryExecModeCacheDescribe, account, at, nearPositions).Scan(&before, &last)
 	return before, last, schema.Unavailable(err)
 }
 
@@ -386,7 +398,8 @@ func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
 	var e placed[SourceEntry]
 	var credential string
 	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
-		&e.item.Arrivals, &credential, (*[]byte)(&e.item.Metadata), &e.item.IP, &e.item.UserAgent, &e.item.RequestID, jsonOf{&e.item.Changed})
+		&e.item.Arrivals, &credential, (*[]byte)(&e.item.Metadata), &e.item.IP, &e.item.UserAgent,
+		&e.item.RequestID, jsonOf{&e.item.Changed})
 	e.item.Credential = newCredential(attribution.EventCredential(credential))
 	return e, err
 }

@@ -24,10 +24,12 @@ func TestSourceReport_SumsDays(t *testing.T) {
 	for account, factor := range map[string]int{"acme": 1, "globex": 1000} {
 		pgtest.Exec(t, w.Pool, `
 			WITH counted AS (SELECT $3::date + n AS day, $2 * 2 ^ n AS n FROM generate_series(0, 2) AS n),
-			     won AS (INSERT INTO views.won_day (account, day, source, leads, value) SELECT $1, day, 'api', n, n / 2 FROM counted),
+			     won AS (INSERT INTO views.won_day (account, day, source, leads, value) SELECT $1, day, 'api', n, n / 2
+			       FROM counted),
 			     sent AS (INSERT INTO delivery.account_day (account, day, queued) SELECT $1, day, 5 * n FROM counted)
 			INSERT INTO views.source_day (account, day, source, created, merged, refused, lines)
-			SELECT $1, day, source, n, 10 * n, 100 * n, n FROM counted, unnest(ARRAY['api', 'website']) AS source`, account, factor, first)
+			SELECT $1, day, source, n, 10 * n, 100 * n, n
+			FROM counted, unnest(ARRAY['api', 'website']) AS source`, account, factor, first)
 	}
 	reader := query.New(w.Pool, w.Store)
 	report := func(filter query.ReportFilter) string {
@@ -35,14 +37,21 @@ func TestSourceReport_SumsDays(t *testing.T) {
 		require.NoError(t, err)
 		return text(t, list.Items)
 	}
-	const months = `{"source":"api","from":"2026-03-01T00:00:00.000Z","created":7,"merged":70,"refused":700,"won":7,"value":3.5}`
+	const months = `{"source":"api","from":"2026-03-01T00:00:00.000Z","created":7,"merged":70,"refused":700,"won":7,` +
+		`"value":3.5}`
 	require.Equal(t, `[`+months+`]`, report(query.ReportFilter{Interval: query.Month, Source: "api"}))
-	require.Equal(t, `[`+months+`,`+strings.NewReplacer("api", "website", "3.5", "0", `"won":7`, `"won":0`).Replace(months)+`]`,
+	require.Equal(t,
+		`[`+months+`,`+strings.NewReplacer("api", "website", "3.5", "0", `"won":7`, `"won":0`).Replace(months)+`]`,
 		report(query.ReportFilter{Interval: query.Month}))
-	require.Equal(t, `[{"source":"api","from":"2026-03-02T00:00:00.000Z","created":2,"merged":20,"refused":200,"won":2,"value":1}]`,
-		report(query.ReportFilter{Interval: query.Day, Source: "api", Since: first.AddDate(0, 0, 1), Until: first.AddDate(0, 0, 2)}))
+	require.Equal(t,
+		`[{"source":"api","from":"2026-03-02T00:00:00.000Z","created":2,"merged":20,"refused":200,"won":2,"value":1}]`,
+		report(query.ReportFilter{
+			Interval: query.Day, Source: "api", Since: first.AddDate(0, 0, 1), Until: first.AddDate(0, 0, 2),
+		}))
 
-	for _, filter := range []query.ReportFilter{{Interval: query.Day}, {Interval: query.Week}, {Interval: query.Month, Since: first.AddDate(0, 0, 1)}} {
+	for _, filter := range []query.ReportFilter{{Interval: query.Day}, {Interval: query.Week}, {
+		Interval: query.Month, Since: first.AddDate(0, 0, 1),
+	}} {
 		var walked []query.SourceCount
 		for count, err := range query.All(func(p query.Page) (query.List[query.SourceCount], error) {
 			p.Limit = 1
@@ -54,13 +63,16 @@ func TestSourceReport_SumsDays(t *testing.T) {
 		require.Equal(t, report(filter), text(t, walked), "the pages have the same items")
 	}
 
-	days, err := query.New(w.Pool, w.Store, query.WithClock(func() time.Time { return first.AddDate(0, 0, 3).Add(time.Hour) })).Usage(t.Context(), "acme")
+	days, err := query.New(w.Pool, w.Store, query.WithClock(func() time.Time {
+		return first.AddDate(0, 0, 3).Add(time.Hour)
+	})).Usage(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Len(t, days, query.UsageDays)
 	require.Equal(t, `[`+
 		`{"day":"2026-03-04T00:00:00.000Z","captures":0,"batchLines":0,"refused":0,"deliveries":0},`+
 		`{"day":"2026-03-03T00:00:00.000Z","captures":880,"batchLines":8,"refused":800,"deliveries":20},`+
-		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`, text(t, days[:3]))
+		`{"day":"2026-03-02T00:00:00.000Z","captures":440,"batchLines":4,"refused":400,"deliveries":10}]`,
+		text(t, days[:3]))
 }
 
 // Joined leads have one history.
@@ -75,8 +87,9 @@ func TestSources_EqualFolds(t *testing.T) {
 			joined += len(state.Joined)
 			for _, s := range state.Sources {
 				want = append(want, text(t, query.SourceEntry{
-					LeadID: id, Source: s.Source, FirstSeenAt: query.Timestamp(s.FirstSeenAt), LastSeenAt: query.Timestamp(s.LastSeenAt),
-					Arrivals: s.Arrivals, Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: object(t, s.Metadata),
+					LeadID: id, Source: s.Source, FirstSeenAt: query.Timestamp(s.FirstSeenAt),
+					LastSeenAt: query.Timestamp(s.LastSeenAt), Arrivals: s.Arrivals,
+					Credential: query.Credential{Kind: "jwt", ID: "urn:ada"}, Metadata: object(t, s.Metadata),
 					IP: s.IP, UserAgent: s.UserAgent, RequestID: s.RequestID, Changed: s.Changed,
 				}))
 			}
@@ -90,7 +103,8 @@ func TestSources_EqualFolds(t *testing.T) {
 	}
 }
 
-// Two first arrivals have the same time. The one of the surviving lead is kept, although the other is earlier on the log.
+// Two first arrivals have the same time. The one of the surviving lead is kept, although the other is earlier on the
+// log.
 func TestSources_JoinAtOneTime(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -101,7 +115,8 @@ func TestSources_JoinAtOneTime(t *testing.T) {
 			KeptArrival: event.KeptArrival{ReceivedAt: projectiontest.Start},
 		})
 	}
-	source, joined, err := fold(t, w, event.LeadStream(into), lead.Evolve).Join("acme", fold(t, w, event.LeadStream(from), lead.Evolve))
+	source, joined, err := fold(t, w, event.LeadStream(into), lead.Evolve).Join("acme",
+		fold(t, w, event.LeadStream(from), lead.Evolve))
 	require.NoError(t, err)
 	w.Append(t, "acme", event.LeadStream(from), source)
 	w.Append(t, "acme", event.LeadStream(into), joined)
@@ -124,8 +139,12 @@ func TestSources_FilterBySource(t *testing.T) {
 		if n%40 == 7 {
 			source = "landing"
 		}
-		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: source})
-		w.Append(t, "other", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "chatbot"})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+			LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: source,
+		})
+		w.Append(t, "other", event.LeadStream(w.NewID()), event.LeadCreated{
+			LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "chatbot",
+		})
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)

@@ -42,8 +42,8 @@ type TimelinePage struct {
 	Limit  int                  // steps at most
 }
 
-// LeadTimeline returns a part of a lead's timeline. It folds the events before that part from where an earlier fold came to. The error
-// is ErrNotFound.
+// LeadTimeline returns a part of a lead's timeline. It folds the events before that part from where an earlier fold
+// came to. The error is ErrNotFound.
 func (r *Reader) LeadTimeline(ctx context.Context, account, id string, page TimelinePage) (t Timeline, err error) {
 	if !event.ValidID(id) {
 		return t, ErrNotFound
@@ -106,7 +106,10 @@ func (r *Reader) LeadTimeline(ctx context.Context, account, id string, page Time
 }
 
 func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.State) Step {
-	step := Step{Event: NewEvent(recorded), Credential: newCredential(recorded.Metadata.Credential), Changes: lead.Changes(&before, &after)}
+	step := Step{
+		Event: NewEvent(recorded), Credential: newCredential(recorded.Metadata.Credential),
+		Changes: lead.Changes(&before, &after),
+	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
 		step.Source = data.Source

@@ -18,10 +18,17 @@ func TestLeadAsOf_LongLead(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
-	facts := []event.Data{event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Status: "new", Temperature: "warm"}, Source: "website"}}
+	facts := []event.Data{event.LeadCreated{
+		ContactUID: w.NewID(),
+		LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Status: "new", Temperature: "warm"},
+		Source:     "website",
+	}}
 	sources := []string{"website", "api", "whatsapp"}
 	for i := range 299 {
-		facts = append(facts, event.LeadMerged{Source: sources[i%3], LeadFields: event.LeadFields{Status: []string{"contacted", "qualified"}[i%2]}, VisitorID: sources[i%3]})
+		facts = append(facts, event.LeadMerged{
+			Source: sources[i%3], LeadFields: event.LeadFields{Status: []string{"contacted", "qualified"}[i%2]},
+			VisitorID: sources[i%3],
+		})
 	}
 	w.Append(t, "acme", event.LeadStream(id), facts...)
 	reader := query.New(w.Pool, w.Store)
@@ -61,16 +68,21 @@ func TestLeadEvents_TimestampFormat(t *testing.T) {
 	id := w.NewID()
 	first := projectiontest.Start.Add(200 * time.Millisecond)
 	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
-		LeadFields: event.LeadFields{Name: "Asha", Phone: "+911", Status: "new"}, Source: "api", KeptArrival: event.KeptArrival{ReceivedAt: first},
+		LeadFields: event.LeadFields{Name: "Asha", Phone: "+911", Status: "new"}, Source: "api",
+		KeptArrival: event.KeptArrival{ReceivedAt: first},
 	})
 	w.Append(t, "acme", event.LeadStream(id), event.LeadJoined{From: w.NewID(), Was: event.LeadSnapshot{
-		CreatedAt: first, Sources: []event.SourceSnapshot{{Source: "website", FirstSeenAt: first, LastSeenAt: first.Add(time.Second)}},
+		CreatedAt: first,
+		Sources:   []event.SourceSnapshot{{Source: "website", FirstSeenAt: first, LastSeenAt: first.Add(time.Second)}},
 	}})
 	events, err := query.New(w.Pool, w.Store).LeadEvents(t.Context(), "acme", id, firstPage)
 	require.NoError(t, err)
 	require.Contains(t, string(events.Items[0].Data), `"receivedAt":"2026-03-01T09:00:00.200Z"`)
 	data := string(events.Items[1].Data)
-	for _, field := range []string{`"createdAt":"2026-03-01T09:00:00.200Z"`, `"firstSeenAt":"2026-03-01T09:00:00.200Z"`, `"lastSeenAt":"2026-03-01T09:00:01.200Z"`} {
+	for _, field := range []string{
+		`"createdAt":"2026-03-01T09:00:00.200Z"`, `"firstSeenAt":"2026-03-01T09:00:00.200Z"`,
+		`"lastSeenAt":"2026-03-01T09:00:01.200Z"`,
+	} {
 		require.Contains(t, data, field)
 	}
 }

@@ -24,9 +24,11 @@ type Token struct {
 	LastUsedAt Timestamp `json:"lastUsedAt"`
 }
 
-const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at FROM views.token`
+const tokenColumns = `SELECT token_id, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at,
+	last_used_at FROM views.token`
 
-// Tokens lists an account's tokens, including deleted ones, newest first. The error is ErrCursor for a cursor of another list.
+// Tokens lists an account's tokens, including deleted ones, newest first. The error is ErrCursor for a cursor of
+// another list.
 func (r *Reader) Tokens(ctx context.Context, account string, p Page) (List[Token], error) {
 	return r.tokens(ctx, account, `true`, p)
 }
@@ -61,8 +63,9 @@ func (r *Reader) Token(ctx context.Context, account, id string) (Token, error) {
 	return one(ctx, r, r.scanToken, tokenColumns+` WHERE token_id = $1 AND account = $2`, id, account)
 }
 
-// TokensToAnnounce returns the ids of tokens, of all accounts, that expire within a time and whose expiry was not announced: at
-// most limit, the earliest first. A token whose whole lifetime is no longer than this time is not among them.
+// TokensToAnnounce returns the ids of tokens, of all accounts, that expire within a time and whose expiry was not
+// announced: at most limit, the earliest first. A token whose whole lifetime is no longer than this time is not among
+// them.
 func (r *Reader) TokensToAnnounce(ctx context.Context, within time.Duration, limit int) ([]string, error) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT token_id FROM views.token
@@ -78,7 +81,8 @@ func (r *Reader) TokensToAnnounce(ctx context.Context, within time.Duration, lim
 
 func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 	var t Token
-	err := row.Scan(&t.TokenID, &t.Name, &t.Prefix, &t.ExpiresAt, &t.CreatedAt, &t.CreatedBy, &t.RotatedAt, &t.DeletedAt, &t.LastUsedAt)
+	err := row.Scan(&t.TokenID, &t.Name, &t.Prefix, &t.ExpiresAt, &t.CreatedAt, &t.CreatedBy, &t.RotatedAt,
+		&t.DeletedAt, &t.LastUsedAt)
 	switch {
 	case !time.Time(t.DeletedAt).IsZero():
 		t.Status = "deleted"
@@ -92,7 +96,8 @@ func (r *Reader) scanToken(row pgx.CollectableRow) (Token, error) {
 
 // TokenIDs returns the ids of the tokens of all accounts that follow an id, in order, those of deleted tokens too.
 func (r *Reader) TokenIDs(ctx context.Context, after string) ([]string, error) {
-	rows, err := r.pool.Query(ctx, `SELECT token_id FROM views.token WHERE token_id > $1 ORDER BY token_id LIMIT 500000`, after)
+	rows, err := r.pool.Query(ctx,
+		`SELECT token_id FROM views.token WHERE token_id > $1 ORDER BY token_id LIMIT 500000`, after)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}

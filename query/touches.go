@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Touch is an arrival of a lead, or a visit by a campaign. Of one whose person is forgotten it has neither the lead nor what is
-// personal.
+// Touch is an arrival of a lead, or a visit by a campaign. Of one whose person is forgotten it has neither the lead nor
+// what is personal.
 type Touch struct {
 	TouchID string    `json:"touchId"` // of the event
 	LeadID  *string   `json:"leadId"`  // whom it belongs to, after joins; null: of a visitor without a lead, or erased
@@ -42,17 +42,20 @@ type TouchFilter struct {
 	AsOf                     eventstore.Position
 }
 
-// touchList reads the touches of a page with the lead that each belongs to. A visit belongs to the lead that was linked with its visitor
-// first, and is not erased. $1 is the position that it is as of, and $2 whether personal data are read.
+// touchList reads the touches of a page with the lead that each belongs to. A visit belongs to the lead that was linked
+// with its visitor first, and is not erased. $1 is the position that it is as of, and $2 whether personal data are
+// read.
 var touchList = `
 	SELECT t.touch_id, o.lead_id, t.at, t.source, t.kind, t.utm_source, t.utm_medium, t.utm_campaign, t.utm_id,
 	       t.credential, t.intake_id, coalesce(p.request_id, ''), t.position, t.erased, coalesce(p.metadata, '{}')
 	  FROM page t
 	  LEFT JOIN views.touch_personal p ON p.position = t.position AND $2
 	 CROSS JOIN LATERAL (
-	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit' THEN ` + schema.OwnerOf("views.", "t", "$1") + ` ELSE coalesce((
+	       SELECT CASE WHEN t.erased THEN '' WHEN t.kind <> 'visit'
+	       THEN ` + schema.OwnerOf("views.", "t", "$1") + ` ELSE coalesce((
 	              SELECT ` + schema.OwnerOf("views.", "a", "$1") + ` FROM views.touch a
-	               WHERE a.visitor = t.visitor AND a.visitor <> '' AND a.kind <> 'visit' AND NOT a.erased AND a.position <= $1
+	               WHERE a.visitor = t.visitor AND a.visitor <> '' AND a.kind <> 'visit' AND NOT a.erased
+	               AND a.position <= $1
 	               ORDER BY a.position LIMIT 1), '') END) AS o (lead_id)
 	 ORDER BY t.at, t.position`
 
@@ -62,17 +65,18 @@ const (
 	isVisit   = `t.kind = 'visit'`
 )
 
-// leadTouches are the touches of lead $3 as of position $1, and of visitors $4. In the order of the list, PostgreSQL might read all touches of
-// the account.
+// leadTouches are the touches of lead $3 as of position $1, and of visitors $4. In the order of the list, PostgreSQL
+// might read all touches of the account.
 var leadTouches = `(
 	SELECT a.* FROM (` + schema.TouchesAsOf("views.", "$3", "$1") + `) AS its CROSS JOIN LATERAL (
 	       SELECT * FROM views.touch WHERE position = its.position OFFSET 0) AS a
 	 UNION ALL
 	SELECT v.* FROM unnest($4::text[]) AS id
-	 CROSS JOIN LATERAL (SELECT * FROM views.touch WHERE visitor = id AND visitor <> '' AND kind = 'visit' OFFSET 0) AS v) AS t`
+	 CROSS JOIN LATERAL (SELECT * FROM views.touch WHERE visitor = id AND visitor <> ''
+	   AND kind = 'visit' OFFSET 0) AS v) AS t`
 
-// Touches lists an account's touches as of a position that the view has reached, by time and then by position, the oldest first. The
-// error is ErrCursor for a cursor of another list.
+// Touches lists an account's touches as of a position that the view has reached, by time and then by position, the
+// oldest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Touches(ctx context.Context, account string, filter TouchFilter, p Page) (List[Touch], error) {
 	kind := cursorOf(touchCursor, account)
 	s := selection{order: `t.at, t.position`, table: `views.touch t`, then: touchList}
@@ -156,7 +160,8 @@ func scanTouch(row pgx.CollectableRow) (t Touch, err error) {
 	var source, intakeID, requestID string
 	var campaign event.Campaign
 	var metadata map[string]jsontext.Value
-	err = row.Scan(&t.TouchID, &leadID, &t.At, &source, &t.Kind, &campaign.UTMSource, &campaign.UTMMedium, &campaign.UTMCampaign, &campaign.UTMID,
+	err = row.Scan(&t.TouchID, &leadID, &t.At, &source, &t.Kind, &campaign.UTMSource, &campaign.UTMMedium,
+		&campaign.UTMCampaign, &campaign.UTMID,
 		&t.Credential, &intakeID, &requestID, &t.Position, &t.Erased, jsonOf{&metadata})
 	if leadID != nil {
 		t.LeadID = given(*leadID)
@@ -175,18 +180,22 @@ type CampaignCount struct {
 // latestArrivals bounds the cost of Campaigns.
 const latestArrivals = 20_000
 
-// Campaigns counts the arrivals of a span of time by medium and campaign, the most frequent first, of one source or all. It considers
-// the latest 20,000 arrivals of the span, and returns at most as many rows as most.
-func (r *Reader) Campaigns(ctx context.Context, account string, filter SourceFilter, most int) ([]CampaignCount, error) {
+// Campaigns counts the arrivals of a span of time by medium and campaign, the most frequent first, of one source or
+// all. It considers the latest 20,000 arrivals of the span, and returns at most as many rows as most.
+func (r *Reader) Campaigns(
+	ctx context.Context, account string, filter SourceFilter, most int,
+) ([]CampaignCount, error) {
 	s := selection{from: `SELECT utm_medium, utm_campaign, kind FROM views.touch`, order: `at DESC, position DESC`}
 	s.and(`account = ?`, account)
 	s.and(`kind <> 'visit'`)
 	s.equal(`source`, filter.Source)
 	s.within(`at`, filter.Since, filter.Until)
 	rows, err := r.pool.Query(ctx, `
-		SELECT utm_medium, utm_campaign, count(*) FILTER (WHERE kind = 'created'), count(*) FILTER (WHERE kind = 'merged')
+		SELECT utm_medium, utm_campaign, count(*) FILTER (WHERE kind = 'created'),
+		  count(*) FILTER (WHERE kind = 'merged')
 		  FROM (`+s.sql(latestArrivals)+`) t
-		 GROUP BY utm_medium, utm_campaign ORDER BY count(*) DESC, utm_medium, utm_campaign LIMIT `+strconv.Itoa(most), s.args...)
+		 GROUP BY utm_medium, utm_campaign ORDER BY count(*) DESC, utm_medium, utm_campaign
+		 LIMIT `+strconv.Itoa(most), s.args...)
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}

@@ -16,11 +16,16 @@ func TestTouches_VisitsUseIndex(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium, utm_campaign, utm_id,
+		INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium,
+		  utm_campaign, utm_id,
 		       credential, intake_id, visitor, erased, stage, value)
-		SELECT n, n, 'acme', n, now(), 'created', 'api', true, '', '', '', '', '', '', '', false, '', '' FROM generate_series(1, 6000) AS n;
+		SELECT n, n, 'acme', n, now(), 'created', 'api', true, '', '', '', '', '', '', '', false, '', ''
+		FROM generate_series(1, 6000) AS n;
 		ANALYZE views.touch`)
-	plan := strings.Join(pgtest.Rows[string](t, w.Pool, `EXPLAIN WITH page AS MATERIALIZED (SELECT * FROM views.touch) `+touchList, pgx.QueryExecModeCacheDescribe, int64(1<<40), true), "\n")
+	plan := strings.Join(
+		pgtest.Rows[string](t, w.Pool, `EXPLAIN WITH page AS MATERIALIZED (SELECT * FROM views.touch) `+touchList,
+			pgx.QueryExecModeCacheDescribe, int64(1<<40), true), "\n",
+	)
 	require.Contains(t, plan, "Index Scan using touch_visitor on touch a")
 	require.NotContains(t, plan, "Index Scan using touch_position on touch a")
 }

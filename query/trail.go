@@ -12,7 +12,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// TrailRecord is one act in an account, or one recorded reading of personal data. It contains no personal data and no secret.
+// TrailRecord is one act in an account, or one recorded reading of personal data. It contains no personal data and no
+// secret.
 type TrailRecord struct {
 	ID        string         `json:"id"`
 	Type      string         `json:"type"`
@@ -49,7 +50,9 @@ const leadSplit = "lead.split"
 
 // TrailPattern reports whether a type of a TrailFilter selects types of the trail.
 func TrailPattern(pattern string) bool {
-	return slices.ContainsFunc(append(TrailTypes(), leadSplit), func(name string) bool { return event.Matches(name, pattern) })
+	return slices.ContainsFunc(append(TrailTypes(), leadSplit), func(name string) bool {
+		return event.Matches(name, pattern)
+	})
 }
 
 // Trail lists an account's records, oldest first. The error is ErrCursor for a cursor of another list.
@@ -62,7 +65,9 @@ func (r *Reader) Trail(ctx context.Context, account string, filter TrailFilter, 
 }
 
 // LatestTrail is Trail, newest first.
-func (r *Reader) LatestTrail(ctx context.Context, account string, filter TrailFilter, p Page) (List[TrailRecord], error) {
+func (r *Reader) LatestTrail(
+	ctx context.Context, account string, filter TrailFilter, p Page,
+) (List[TrailRecord], error) {
 	s, err := filter.selection(ctx, r, account, `position DESC`)
 	if err != nil {
 		return List[TrailRecord]{}, err
@@ -105,7 +110,8 @@ func (f TrailFilter) selection(ctx context.Context, r *Reader, account, order st
 func scanTrail(row pgx.CollectableRow) (placed[TrailRecord], error) {
 	var v placed[TrailRecord]
 	var data []byte
-	err := row.Scan(&v.position, &v.item.ID, &v.item.Type, &v.item.At, &v.item.Actor, &v.item.Subject, &v.item.IP, &v.item.UserAgent, &v.item.RequestID, &data)
+	err := row.Scan(&v.position, &v.item.ID, &v.item.Type, &v.item.At, &v.item.Actor, &v.item.Subject, &v.item.IP,
+		&v.item.UserAgent, &v.item.RequestID, &data)
 	v.item.Data = data
 	return v, err
 }

@@ -30,7 +30,8 @@ type Activity struct {
 func NewActivity(id string, acted event.VisitorActed, recordedAt time.Time) Activity {
 	a := Activity{
 		ActivityID: id, VisitorID: acted.VisitorID, Type: acted.Kind, URL: acted.URL, Title: acted.Title,
-		Referrer: acted.Referrer, At: Timestamp(acted.At), RecordedAt: Timestamp(recordedAt), Properties: acted.Properties,
+		Referrer: acted.Referrer, At: Timestamp(acted.At), RecordedAt: Timestamp(recordedAt),
+		Properties: acted.Properties,
 	}
 	if a.Properties == nil {
 		a.Properties = map[string]jsontext.Value{}
@@ -51,14 +52,16 @@ const leadActivity = `
 	 ORDER BY a.at, a.position
 	 LIMIT $5`
 
-// LeadActivity lists what a lead's visitors did, before and after the lead arrived, oldest first. The errors are ErrNotFound and
-// ErrCursor.
+// LeadActivity lists what a lead's visitors did, before and after the lead arrived, oldest first. The errors are
+// ErrNotFound and ErrCursor.
 func (r *Reader) LeadActivity(ctx context.Context, account, id string, p Page) (List[Activity], error) {
 	return r.LeadActivitySince(ctx, account, id, time.Time{}, p)
 }
 
 // LeadActivitySince lists those of LeadActivity from a time on, by the sender's clock.
-func (r *Reader) LeadActivitySince(ctx context.Context, account, id string, since time.Time, p Page) (List[Activity], error) {
+func (r *Reader) LeadActivitySince(
+	ctx context.Context, account, id string, since time.Time, p Page,
+) (List[Activity], error) {
 	if !event.ValidID(id) {
 		return List[Activity]{}, ErrNotFound
 	}
@@ -93,7 +96,8 @@ func scanActivity(row pgx.CollectableRow) (placed[Activity], error) {
 	return a, err
 }
 
-// ExpiredVisitor is a visitor whom no lead is linked with and whose last activity is older than the account's visitorDays.
+// ExpiredVisitor is a visitor whom no lead is linked with and whose last activity is older than the account's
+// visitorDays.
 type ExpiredVisitor struct {
 	Account string
 	Stream  string
@@ -101,16 +105,18 @@ type ExpiredVisitor struct {
 }
 
 const (
-	expiryPage  = 5_000  // activities that one query looks at
-	expiryBatch = 10_000 // visitors of an account that are matched with its leads by one query, which reads all its leads
+	expiryPage = 5_000 // activities that one query looks at
+	// visitors of an account that are matched with its leads by one query, which reads all its leads
+	expiryBatch = 10_000
 )
 
-// expired reads the next activities in the order of the log, and selects the visitors of them who have done nothing for the days of
-// their account. The log has activities in the order of time, so no index by time is needed. The first three columns describe
-// the rows that were read.
+// expired reads the next activities in the order of the log, and selects the visitors of them who have done nothing for
+// the days of their account. The log has activities in the order of time, so no index by time is needed. The first
+// three columns describe the rows that were read.
 const expired = `
 	WITH page AS MATERIALIZED (
-	     SELECT position, account, stream, visitor_id, recorded_at FROM views.visitor_activity WHERE position > $1 ORDER BY position LIMIT $2
+	     SELECT position, account, stream, visitor_id, recorded_at FROM views.visitor_activity WHERE position > $1
+	     ORDER BY position LIMIT $2
 	), old AS (
 	     SELECT DISTINCT p.account, p.stream, p.visitor_id, d.before
 	       FROM page p
@@ -121,7 +127,8 @@ const expired = `
 	SELECT p.last, p.activities, p.at, o.account, o.stream, o.visitor_id, o.before
 	  FROM (SELECT max(position) AS last, count(*) AS activities, max(recorded_at) AS at FROM page) AS p
 	  LEFT JOIN (SELECT * FROM old WHERE NOT EXISTS (
-	                SELECT FROM views.visitor_activity n WHERE n.stream = old.stream AND n.recorded_at >= old.before)) AS o ON true`
+	                SELECT FROM views.visitor_activity n WHERE n.stream = old.stream AND n.recorded_at >= old.before))
+	                AS o ON true`
 
 const linkedVisitors = `
 	SELECT DISTINCT v.id

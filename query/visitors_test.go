@@ -19,7 +19,8 @@ import (
 // appendActivity appends an activity with a title that identifies it.
 func appendActivity(t testing.TB, w *projectiontest.World, account, visitor, title string, at int) {
 	w.Append(t, account, event.VisitorStream(account, fmt.Sprintf("%x", visitor)), event.VisitorActed{
-		VisitorID: visitor, Kind: "page_view", Title: title, At: projectiontest.Start.Add(time.Duration(at) * time.Millisecond),
+		VisitorID: visitor, Kind: "page_view", Title: title,
+		At: projectiontest.Start.Add(time.Duration(at) * time.Millisecond),
 	})
 }
 
@@ -31,19 +32,25 @@ func TestActivity_EqualsRecorded(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID() // 1 ms after the start
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "A"}, VisitorID: " v/1"})
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "A"}, VisitorID: " v/1",
+	})
 	click := event.VisitorActed{
-		VisitorID: " v/1", Kind: "click", URL: "https://example.com/?a=1", Title: `"<ü>"`, Referrer: "https://example.org",
-		At: projectiontest.Start.Add(-time.Hour), Properties: map[string]jsontext.Value{"n": jsontext.Value(`1.0`), "t": jsontext.Value(`"\u2028"`)},
+		VisitorID: " v/1", Kind: "click", URL: "https://example.com/?a=1", Title: `"<ü>"`,
+		Referrer: "https://example.org", At: projectiontest.Start.Add(-time.Hour),
+		Properties: map[string]jsontext.Value{"n": jsontext.Value(`1.0`), "t": jsontext.Value(`"\u2028"`)},
 	}
 	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), click)
-	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), event.VisitorActed{VisitorID: " v/1", Kind: "custom", At: projectiontest.Start})
+	w.Append(t, "acme", event.VisitorStream("acme", "0a1b"), event.VisitorActed{
+		VisitorID: " v/1", Kind: "custom", At: projectiontest.Start,
+	})
 	w.Project(t)
 	list, err := query.New(w.Pool, w.Store).LeadActivity(t.Context(), "acme", id, firstPage)
 	require.NoError(t, err)
 	require.Len(t, list.Items, 2)
 	first := list.Items[0]
-	require.Equal(t, text(t, query.NewActivity(first.ActivityID, click, projectiontest.Start.Add(3*time.Millisecond))), text(t, first))
+	require.Equal(t, text(t, query.NewActivity(first.ActivityID, click, projectiontest.Start.Add(3*time.Millisecond))),
+		text(t, first))
 	require.Contains(t, text(t, first), `"properties":{"n":1.0,"t":"`+"\u2028"+`"}`)
 	require.Contains(t, text(t, list.Items[1]), `"url":"","title":"","referrer":"","at":"2026-03-01T09:00:00.000Z"`)
 	require.Contains(t, text(t, list.Items[1]), `"properties":{}`)
@@ -55,15 +62,22 @@ func TestActivity_LinksLeadsAndVisitors(t *testing.T) {
 	reader := query.New(w.Pool, w.Store)
 	appendActivity(t, w, "acme", "v", "before", 1)
 	one, two, none, foreign := w.NewID(), w.NewID(), w.NewID(), w.NewID()
-	w.Append(t, "acme", event.LeadStream(one), event.LeadCreated{LeadFields: event.LeadFields{Name: "1"}, VisitorID: "v"})
-	w.Append(t, "acme", event.LeadStream(two), event.LeadCreated{LeadFields: event.LeadFields{Name: "2"}}, event.LeadMerged{Source: "website", VisitorID: "v"})
+	w.Append(t, "acme", event.LeadStream(one), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "1"}, VisitorID: "v",
+	})
+	w.Append(t, "acme", event.LeadStream(two), event.LeadCreated{LeadFields: event.LeadFields{Name: "2"}},
+		event.LeadMerged{Source: "website", VisitorID: "v"})
 	w.Append(t, "acme", event.LeadStream(none), event.LeadCreated{LeadFields: event.LeadFields{Name: "3"}})
-	w.Append(t, "globex", event.LeadStream(foreign), event.LeadCreated{LeadFields: event.LeadFields{Name: "4"}, VisitorID: "v"})
+	w.Append(t, "globex", event.LeadStream(foreign), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "4"}, VisitorID: "v",
+	})
 	appendActivity(t, w, "acme", "v", "after", 4)
 	appendActivity(t, w, "acme", "w", "from a phone", 3)
 	appendActivity(t, w, "acme", "V", "another visitor", 3)
 	appendActivity(t, w, "globex", "v", "another account's", 2)
-	w.Append(t, "acme", event.LeadStream(two), event.LeadMerged{Source: "website", VisitorID: "w"}, event.LeadMerged{Source: "api", VisitorID: "v"})
+	w.Append(t, "acme", event.LeadStream(two), event.LeadMerged{Source: "website", VisitorID: "w"}, event.LeadMerged{
+		Source: "api", VisitorID: "v",
+	})
 	appendActivity(t, w, "acme", "w", "sent late", 2)
 	w.Project(t)
 	for _, c := range []struct {
@@ -89,16 +103,23 @@ func TestActivity_PagesWithEqualTimes(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	id := w.NewID()
-	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "A"}, VisitorID: "v"}, event.LeadMerged{Source: "api", VisitorID: "w"})
+	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "A"}, VisitorID: "v",
+	}, event.LeadMerged{Source: "api", VisitorID: "w"})
 	for i, at := range []int{3, 1, 3, 2, 3, 1, 2, 3} { // equal and unordered milliseconds
 		appendActivity(t, w, "acme", []string{"v", "w"}[i%2], fmt.Sprintf("%d %d", at, i), at)
 	}
 	w.Project(t)
 	reader := query.New(w.Pool, w.Store)
-	requireSameAtAnyPageSize(t, func(a query.Activity) string { return a.Title }, func(p query.Page) (query.List[query.Activity], error) {
+	requireSameAtAnyPageSize(t, func(a query.Activity) string {
+		return a.Title
+	}, func(p query.Page) (query.List[query.Activity], error) {
 		return reader.LeadActivity(t.Context(), "acme", id, p)
 	})
-	for _, cursor := range []string{"x", query.EncodeOrdinal(query.CursorOf("v1", "acme"), 1), query.EncodeCursor("v1", "0", "1"), query.EncodeCursor(query.CursorOf("v1", "globex"), "0", "1"), strings.Repeat("x", 200)} {
+	for _, cursor := range []string{
+		"x", query.EncodeOrdinal(query.CursorOf("v1", "acme"), 1), query.EncodeCursor("v1", "0", "1"),
+		query.EncodeCursor(query.CursorOf("v1", "globex"), "0", "1"), strings.Repeat("x", 200),
+	} {
 		_, err := reader.LeadActivity(t.Context(), "acme", id, query.Page{Limit: 1, Cursor: cursor})
 		require.ErrorIs(t, err, query.ErrCursor, cursor)
 	}
@@ -111,7 +132,8 @@ type step struct {
 }
 
 var steps = rapid.Custom(func(t *rapid.T) []step {
-	arrivals := rapid.SliceOfN(rapid.Map(rapid.IntRange(1, 2), func(lead int) step { return step{lead: lead} }), 1, 4).Draw(t, "arrivals")
+	arrivals := rapid.SliceOfN(rapid.Map(rapid.IntRange(1, 2), func(lead int) step { return step{lead: lead} }),
+		1, 4).Draw(t, "arrivals")
 	all := rapid.Permutation(append(make([]step, 5), arrivals...)).Draw(t, "order")
 	for i := range all {
 		all[i].visitor = rapid.SampledFrom([]string{"v", "w", "x"}).Draw(t, "visitor")
@@ -135,7 +157,9 @@ func TestActivity_BeforeOrAfterLead(t *testing.T) {
 			id := &ids[n][s.lead]
 			if *id == "" {
 				*id = w.NewID()
-				w.Append(t, account, event.LeadStream(*id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N"}, Source: "api", VisitorID: s.visitor})
+				w.Append(t, account, event.LeadStream(*id), event.LeadCreated{
+					LeadFields: event.LeadFields{Name: "N"}, Source: "api", VisitorID: s.visitor,
+				})
 			} else {
 				w.Append(t, account, event.LeadStream(*id), event.LeadMerged{Source: "website", VisitorID: s.visitor})
 			}
@@ -196,8 +220,11 @@ func TestRefused_Filters(t *testing.T) {
 	}
 	list, err := reader.Refused(t.Context(), "acme", query.RefusedFilter{}, firstPage)
 	require.NoError(t, err)
-	require.Equal(t, `[{"at":"2026-03-01T09:00:00.004Z","source":"api","code":"DUPLICATE_LEAD_SOURCE","leadId":"`+one+`","otherLeadId":null,`+
-		`"credential":{"kind":"jwt","id":"urn:ada"},"requestId":"request-4"},`+
-		`{"at":"2026-03-01T09:00:00.006Z","source":"webhook","code":"DUPLICATE_LEAD_EMAIL","leadId":"`+two+`","otherLeadId":"`+one+`",`+
-		`"credential":{"kind":"jwt","id":"urn:ada"},"requestId":"request-6"}]`, text(t, list.Items))
+	require.Equal(t,
+		`[{"at":"2026-03-01T09:00:00.004Z","source":"api","code":"DUPLICATE_LEAD_SOURCE","leadId":"`+one+
+			`","otherLeadId":null,`+
+			`"credential":{"kind":"jwt","id":"urn:ada"},"requestId":"request-4"},`+
+			`{"at":"2026-03-01T09:00:00.006Z","source":"webhook","code":"DUPLICATE_LEAD_EMAIL","leadId":"`+two+
+			`","otherLeadId":"`+one+`",`+
+			`"credential":{"kind":"jwt","id":"urn:ada"},"requestId":"request-6"}]`, text(t, list.Items))
 }

@@ -17,25 +17,27 @@ import (
 
 // Endpoint is a webhook endpoint's record, without its secret.
 type Endpoint struct {
-	WebhookID      string          `json:"webhookId"`
-	URL            string          `json:"url"`
-	Events         []string        `json:"events"`
-	Description    string          `json:"description"`
-	Filter         string          `json:"filter"`    // empty: everything is sent
-	Ordering       string          `json:"ordering"`  // none, lead or endpoint
-	RateLimit      float64         `json:"rateLimit"` // attempts a second; 0: no limit
-	Headers        OwnHeaders      `json:"headers"`
-	State          string          `json:"state"`          // enabled or disabled
-	DisabledReason *string         `json:"disabledReason"` // owner, gone or failing
-	DisabledAt     Timestamp       `json:"disabledAt"`
-	CreatedAt      Timestamp       `json:"createdAt"`
-	LastSuccessAt  Timestamp       `json:"lastSuccessAt"`
-	LastFailureAt  Timestamp       `json:"lastFailureAt"`
-	FailingSince   Timestamp       `json:"failingSince"` // the first failure after the last success
-	Filtered       int64           `json:"filtered"`     // deliveries that were not made since the filter was set, as it did not match
-	FilterFailed   int64           `json:"filterFailed"` // nor those, as it could not be computed
-	Queued         int             `json:"queued"`       // deliveries still to be made; more than 10,000 are not counted
-	Replay         *EndpointReplay `json:"replay"`       // the latest; null: there was none
+	WebhookID      string     `json:"webhookId"`
+	URL            string     `json:"url"`
+	Events         []string   `json:"events"`
+	Description    string     `json:"description"`
+	Filter         string     `json:"filter"`    // empty: everything is sent
+	Ordering       string     `json:"ordering"`  // none, lead or endpoint
+	RateLimit      float64    `json:"rateLimit"` // attempts a second; 0: no limit
+	Headers        OwnHeaders `json:"headers"`
+	State          string     `json:"state"`          // enabled or disabled
+	DisabledReason *string    `json:"disabledReason"` // owner, gone or failing
+	DisabledAt     Timestamp  `json:"disabledAt"`
+	CreatedAt      Timestamp  `json:"createdAt"`
+	LastSuccessAt  Timestamp  `json:"lastSuccessAt"`
+	LastFailureAt  Timestamp  `json:"lastFailureAt"`
+	FailingSince   Timestamp  `json:"failingSince"` // the first failure after the last success
+	// deliveries that were not made since the filter was set, as it did not match
+	Filtered     int64 `json:"filtered"`
+	FilterFailed int64 `json:"filterFailed"` // nor those, as it could not be computed
+	// deliveries still to be made; more than 10,000 are not counted
+	Queued int             `json:"queued"`
+	Replay *EndpointReplay `json:"replay"` // the latest; null: there was none
 }
 
 // EndpointReplay is a request to send the events of a span of time to an endpoint again.
@@ -53,14 +55,17 @@ type EndpointReplay struct {
 const maxQueued = 10_000
 
 var endpointColumns = `
-	SELECT e.webhook_id, url, events, description, filter, ordering, rate_limit, header_names, created_at, disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
+	SELECT e.webhook_id, url, events, description, filter, ordering, rate_limit, header_names, created_at,
+	  disabled_reason, disabled_at, last_success_at, last_failure_at, failing_since,
 	       coalesce(f.filtered, 0), coalesce(f.failed, 0),
-	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id LIMIT ` + strconv.Itoa(maxQueued) + `) AS counted),
+	       (SELECT count(*) FROM (SELECT FROM delivery.queue q WHERE q.webhook_id = e.webhook_id
+	         LIMIT ` + strconv.Itoa(maxQueued) + `) AS counted),
 	       p.generation, p.since, p.until, p.queued, p.finished_at, p.error
 	  FROM views.endpoint e
 	  LEFT JOIN delivery.health h ON h.webhook_id = e.webhook_id
 	  LEFT JOIN delivery.filter_count f ON f.webhook_id = e.webhook_id
-	  LEFT JOIN LATERAL (SELECT generation, since, until, queued, finished_at, error FROM delivery.replay r WHERE r.webhook_id = e.webhook_id ORDER BY generation DESC LIMIT 1) p ON true`
+	  LEFT JOIN LATERAL (SELECT generation, since, until, queued, finished_at, error FROM delivery.replay r
+	    WHERE r.webhook_id = e.webhook_id ORDER BY generation DESC LIMIT 1) p ON true`
 
 // Endpoints lists an account's webhook endpoints, newest first. The error is ErrCursor for a cursor of another list.
 func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[Endpoint], error) {
@@ -74,7 +79,8 @@ func (r *Reader) Endpoints(ctx context.Context, account string, p Page) (List[En
 	})
 }
 
-// Endpoint returns one endpoint's record. The error is ErrNotFound when the account has no such endpoint or no longer has it.
+// Endpoint returns one endpoint's record. The error is ErrNotFound when the account has no such endpoint or no longer
+// has it.
 func (r *Reader) Endpoint(ctx context.Context, account, id string) (Endpoint, error) {
 	if !event.ValidID(id) {
 		return Endpoint{}, ErrNotFound
@@ -82,8 +88,8 @@ func (r *Reader) Endpoint(ctx context.Context, account, id string) (Endpoint, er
 	return one(ctx, r, scanEndpoint, endpointColumns+` WHERE e.webhook_id = $1 AND account = $2`, id, account)
 }
 
-// EndpointAfter returns the record of an endpoint that a command has just changed, which the view may not show yet, with its known
-// health.
+// EndpointAfter returns the record of an endpoint that a command has just changed, which the view may not show yet,
+// with its known health.
 func (r *Reader) EndpointAfter(ctx context.Context, id string, s webhook.State) (Endpoint, error) {
 	known, err := r.Endpoint(ctx, s.Account, id)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -137,7 +143,8 @@ func scanEndpoint(row pgx.CollectableRow) (e Endpoint, err error) {
 	var generation *int
 	var replay EndpointReplay
 	var names []string
-	err = row.Scan(&e.WebhookID, &e.URL, jsonOf{&e.Events}, &e.Description, &e.Filter, &e.Ordering, &e.RateLimit, &names, &e.CreatedAt, &e.DisabledReason, &e.DisabledAt,
+	err = row.Scan(&e.WebhookID, &e.URL, jsonOf{&e.Events}, &e.Description, &e.Filter, &e.Ordering, &e.RateLimit,
+		&names, &e.CreatedAt, &e.DisabledReason, &e.DisabledAt,
 		&e.LastSuccessAt, &e.LastFailureAt, &e.FailingSince, &e.Filtered, &e.FilterFailed, &e.Queued,
 		&generation, &replay.Since, &replay.Until, (*zeronull.Int8)(&replay.Queued), &replay.FinishedAt, &replay.Error)
 	e.Headers, e.Ordering = hiddenHeaders(names), cmp.Or(e.Ordering, webhook.Unordered)
@@ -181,7 +188,8 @@ type Attempt struct {
 }
 
 const deliveryColumns = `
-	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at, nullif(q.due_at, 'infinity'), d.gave_way
+	SELECT d.delivery_id, d.webhook_id, d.event_id, d.type, d.state, d.created_at, d.finished_at,
+	  nullif(q.due_at, 'infinity'), d.gave_way
 	  FROM delivery.delivery d LEFT JOIN delivery.queue q USING (delivery_id)`
 
 // DeliveryFilter selects deliveries. Empty fields select all.
@@ -193,10 +201,13 @@ func DeliveryStates() []string { return []string{"queued", "delivered", "failed"
 // DeliveryTypes are the types of events that deliveries can be of.
 func DeliveryTypes() []string { return append(webhook.EventTypes(), "webhook.test") }
 
-// Deliveries lists what was queued for an endpoint, newest first. With a filter, a page may have fewer items than its limit, or none,
-// and be followed by others. Responses of receivers, which may repeat a lead, are empty
-// without readsLeads. The errors are ErrNotFound, when the account has no such endpoint or no longer has it, and ErrCursor.
-func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, readsLeads bool, filter DeliveryFilter, p Page) (List[Delivery], error) {
+// Deliveries lists what was queued for an endpoint, newest first. With a filter, a page may have fewer items than its
+// limit, or none, and be followed by others. Responses of receivers, which may repeat a lead, are empty
+// without readsLeads. The errors are ErrNotFound, when the account has no such endpoint or no longer has it, and
+// ErrCursor.
+func (r *Reader) Deliveries(
+	ctx context.Context, account, webhookID string, readsLeads bool, filter DeliveryFilter, p Page,
+) (List[Delivery], error) {
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return List[Delivery]{}, err
 	}
@@ -234,7 +245,8 @@ func (r *Reader) Deliveries(ctx context.Context, account, webhookID string, read
 	return list, err
 }
 
-// Delivery returns one delivery of an endpoint, as Deliveries does. The error is ErrNotFound when there is no such delivery.
+// Delivery returns one delivery of an endpoint, as Deliveries does. The error is ErrNotFound when there is no such
+// delivery.
 func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string, readsLeads bool) (Delivery, error) {
 	if !event.ValidID(id) {
 		return Delivery{}, ErrNotFound
@@ -242,7 +254,8 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string, re
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return Delivery{}, err
 	}
-	found, err := one(ctx, r, scanDelivery, deliveryColumns+` WHERE d.delivery_id = $1 AND d.webhook_id = $2`, id, webhookID)
+	found, err := one(ctx, r, scanDelivery, deliveryColumns+` WHERE d.delivery_id = $1 AND d.webhook_id = $2`,
+		id, webhookID)
 	if err != nil {
 		return found, err
 	}
@@ -254,15 +267,19 @@ func (r *Reader) Delivery(ctx context.Context, account, webhookID, id string, re
 // MaxRetried is how many deliveries one request retries at most.
 const MaxRetried = 1000
 
-// FailedDeliveries returns the ids of an endpoint's deliveries that have failed since a time, the first that were queued, at most
-// MaxRetried. More reports whether there are others. The error is ErrNotFound when the account has no such endpoint or no longer has it.
-func (r *Reader) FailedDeliveries(ctx context.Context, account, webhookID string, since time.Time) (ids []string, more bool, err error) {
+// FailedDeliveries returns the ids of an endpoint's deliveries that have failed since a time, the first that were
+// queued, at most MaxRetried. More reports whether there are others. The error is ErrNotFound when the account has no
+// such endpoint or no longer has it.
+func (r *Reader) FailedDeliveries(
+	ctx context.Context, account, webhookID string, since time.Time,
+) (ids []string, more bool, err error) {
 	if _, err := r.Endpoint(ctx, account, webhookID); err != nil {
 		return nil, false, err
 	}
 	rows, err := r.pool.Query(ctx, `
 		SELECT delivery_id FROM delivery.delivery
-		 WHERE webhook_id = $1 AND state = 'failed' AND finished_at >= $2 ORDER BY delivery_id LIMIT $3`, webhookID, since, MaxRetried+1)
+		 WHERE webhook_id = $1 AND state = 'failed' AND finished_at >= $2 ORDER BY delivery_id
+		 LIMIT $3`, webhookID, since, MaxRetried+1)
 	if err != nil {
 		return nil, false, schema.Unavailable(err)
 	}
@@ -275,7 +292,8 @@ func (r *Reader) FailedDeliveries(ctx context.Context, account, webhookID string
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	d := Delivery{Attempts: []Attempt{}}
-	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, &d.CreatedAt, &d.FinishedAt, &d.NextAttemptAt, &d.GaveWay)
+	err := row.Scan(&d.DeliveryID, &d.WebhookID, &d.EventID, &d.Type, &d.State, &d.CreatedAt, &d.FinishedAt,
+		&d.NextAttemptAt, &d.GaveWay)
 	return d, err
 }
 

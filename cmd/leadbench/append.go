@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// appendBenchmark measures the log alone: appends of a new lead with its two claims, under checks of a token and an account,
-// beside the same facts as plain rows.
+// appendBenchmark measures the log alone: appends of a new lead with its two claims, under checks of a token and an
+// account, beside the same facts as plain rows.
 type appendBenchmark struct {
 	settings `embed:""`
 	Callers  []int         `default:"8,64,256" help:"Concurrent callers, and clients of pgbench."`
@@ -93,7 +93,8 @@ func (b *appendBenchmark) Run(ctx context.Context) error {
 			goal = atLeast(least)
 		}
 		appended := count(median(appends[callers]))
-		t.row(fmt.Sprint(callers), appended, "pgbench: two INSERTs in a transaction", count(median(transactions[callers])),
+		t.row(fmt.Sprint(callers), appended, "pgbench: two INSERTs in a transaction",
+			count(median(transactions[callers])),
 			times(ratio(appends[callers], transactions[callers])), goal)
 		if rates := messages[callers]; rates != nil {
 			t.row(fmt.Sprint(callers), appended, "message-db: three write_message in a statement", count(median(rates)),
@@ -128,7 +129,9 @@ func openLog(ctx context.Context, address string) (*postgres.Store, error) {
 var checked = []string{"bench-token", "bench-account"}
 
 func fact(eventType, data string) eventstore.Event {
-	return eventstore.Event{ID: ulid.Make(), Type: eventType, At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(data)}
+	return eventstore.Event{
+		ID: ulid.Make(), Type: eventType, At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(data),
+	}
 }
 
 func newStream(stream string, events ...eventstore.Event) eventstore.Write {
@@ -137,16 +140,22 @@ func newStream(stream string, events ...eventstore.Event) eventstore.Write {
 
 // arrival is the append of a capture of a new lead.
 func arrival() []eventstore.Write {
-	lead := fact("lead.created.v1", `{"contactUID":"01J000000000000000000000CU","name":"Asha Rao","phone":"+919876543210","email":"asha@example.com",`+
-		`"status":"new","leadTemperature":"warm","source":"website","metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`)
-	phone, email := fact("claim.taken.v1", `{"kind":"phone","holder":"01J000000000000000000000CU"}`), fact("claim.taken.v1", `{"kind":"email","holder":"01J000000000000000000000CU"}`)
+	lead := fact("lead.created.v1",
+		`{"contactUID":"01J000000000000000000000CU","name":"Asha Rao","phone":"+919876543210",`+
+			`"email":"asha@example.com",`+
+			`"status":"new","leadTemperature":"warm","source":"website","metadata":{"source":"website",`+
+			`"utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`)
+	phone, email := fact("claim.taken.v1", `{"kind":"phone","holder":"01J000000000000000000000CU"}`),
+		fact("claim.taken.v1", `{"kind":"email","holder":"01J000000000000000000000CU"}`)
 	for _, e := range []*eventstore.Event{&lead, &phone, &email} {
-		e.Metadata.Account, e.Metadata.Actor, e.Metadata.RequestID = account, "token:01J000000000000000000000TK", "01J000000000000000000000RQ"
+		e.Metadata.Account, e.Metadata.Actor, e.Metadata.RequestID = account, "token:01J000000000000000000000TK",
+			"01J000000000000000000000RQ"
 	}
 	return []eventstore.Write{
 		eventstore.Check(checked[0], 0), eventstore.Check(checked[1], 0),
 		// A claim's name is random: a keyed hash.
-		newStream(fmt.Sprintf("claim-%x", phone.ID.Entropy()), phone), newStream(fmt.Sprintf("claim-%x", email.ID.Entropy()), email),
+		newStream(fmt.Sprintf("claim-%x", phone.ID.Entropy()), phone),
+		newStream(fmt.Sprintf("claim-%x", email.ID.Entropy()), email),
 		newStream("lead-"+lead.ID.String(), lead),
 	}
 }

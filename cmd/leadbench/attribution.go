@@ -14,26 +14,34 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// attributionBenchmark measures reports on conversions, beside a scan of the touches. Its rows are made by SQL: each lead is created and
-// arrives once more, over a year, and three of twenty are won ten days after they were created.
+// attributionBenchmark measures reports on conversions, beside a scan of the touches. Its rows are made by SQL: each
+// lead is created and arrives once more, over a year, and three of twenty are won ten days after they were created.
 type attributionBenchmark struct {
 	settings `embed:""`
 	Leads    int `default:"1000000" help:"Leads. There are two touches for each."`
 }
 
 const attributionRows = `
-INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium, utm_campaign, utm_id, credential, intake_id, visitor, erased, stage, value)
-SELECT 4 * i + 1 + merged, lpad(upper(to_hex(i * 2 + merged)), 26, '0'), 'acme', id.of, '2025-01-01'::timestamptz + i * year.each, (ARRAY['created', 'merged'])[1 + merged],
-       (ARRAY['website', 'google_ad', 'facebook_ad', 'whatsapp', 'chatbot', 'api', 'referral', 'webhook'])[1 + (i + merged) % 8], true, (ARRAY['google', 'facebook', 'newsletter'])[1 + i % 3],
-       (ARRAY['cpc', 'email', 'organic', 'social'])[1 + i % 4], 'campaign-' || i % 500, '', 'token:01M7YGZVZWE6S8RYN49QGMF6BH', '', '', false,
+INSERT INTO views.touch (position, touch_id, account, lead_id, at, kind, source, first, utm_source, utm_medium,
+  utm_campaign, utm_id, credential, intake_id, visitor, erased, stage, value)
+SELECT 4 * i + 1 + merged, lpad(upper(to_hex(i * 2 + merged)), 26, '0'), 'acme', id.of,
+  '2025-01-01'::timestamptz + i * year.each, (ARRAY['created', 'merged'])[1 + merged],
+       (ARRAY['website', 'google_ad', 'facebook_ad', 'whatsapp', 'chatbot', 'api', 'referral',
+         'webhook'])[1 + (i + merged) % 8], true, (ARRAY['google', 'facebook', 'newsletter'])[1 + i % 3],
+       (ARRAY['cpc', 'email', 'organic', 'social'])[1 + i % 4], 'campaign-' || i % 500, '',
+       'token:01M7YGZVZWE6S8RYN49QGMF6BH', '', '', false,
        (ARRAY['new', ''])[1 + merged], CASE i % 3 WHEN 0 THEN '1200.5' ELSE '' END
-  FROM generate_series(0, $1::bigint - 1) AS i, (VALUES (0), (1)) AS k (merged), (SELECT interval '365 days' / $1::float8 AS each) AS year,
-       LATERAL (SELECT i - merged * ((hashint8(i)::bigint + 2147483648) % (least(i, 32767) + 1)) AS n) AS lead, LATERAL (SELECT '01' || lpad(upper(to_hex(lead.n)), 8, '0') || upper(substr(md5(lead.n::text), 1, 16)) AS of) AS id
+  FROM generate_series(0, $1::bigint - 1) AS i, (VALUES (0), (1)) AS k (merged),
+  (SELECT interval '365 days' / $1::float8 AS each) AS year,
+       LATERAL (SELECT i - merged * ((hashint8(i)::bigint + 2147483648) % (least(i, 32767) + 1)) AS n) AS lead,
+       LATERAL (SELECT '01' || lpad(upper(to_hex(lead.n)), 8, '0') || upper(substr(md5(lead.n::text), 1, 16)) AS of) AS
+       id
  ORDER BY 1`
 
 const attributionChanges = `
 INSERT INTO views.lead_change (position, account, lead_id, at, stage, value)
-SELECT 4 * (i + $1::bigint * 10 / 365) + 3, 'acme', '01' || lpad(upper(to_hex(i)), 8, '0') || upper(substr(md5(i::text), 1, 16)),
+SELECT 4 * (i + $1::bigint * 10 / 365) + 3, 'acme',
+  '01' || lpad(upper(to_hex(i)), 8, '0') || upper(substr(md5(i::text), 1, 16)),
        '2025-01-11'::timestamptz + i * (interval '365 days' / $1::float8), 'won', ''
   FROM generate_series(0, $1::bigint - 1) AS i WHERE i % 20 < 3 ORDER BY 1`
 
@@ -58,7 +66,8 @@ func (b *attributionBenchmark) Run(ctx context.Context) error {
 		}
 	}
 	for _, statement := range []string{
-		`INSERT INTO views.place (position, at) SELECT min(position), min(at) FROM views.touch GROUP BY date_trunc('minute', at)`,
+		`INSERT INTO views.place (position, at) SELECT min(position), min(at) FROM views.touch
+			GROUP BY date_trunc('minute', at)`,
 		`VACUUM ANALYZE views.touch`, `VACUUM ANALYZE views.lead_change`,
 	} {
 		if err := execute(ctx, address, statement); err != nil {
@@ -117,7 +126,10 @@ func (b *attributionBenchmark) Run(ctx context.Context) error {
 }
 
 // ask asks for a year. The log has no events, so its end is not asked for.
-func ask(ctx context.Context, pool *pgxpool.Pool, reader *query.Reader, by attribution.Key, model attribution.Model, asOf string) error {
+func ask(
+	ctx context.Context, pool *pgxpool.Pool, reader *query.Reader, by attribution.Key, model attribution.Model,
+	asOf string,
+) error {
 	at, err := query.ParseAsOf(asOf)
 	if err != nil {
 		return err
@@ -130,8 +142,9 @@ func ask(ctx context.Context, pool *pgxpool.Pool, reader *query.Reader, by attri
 	}
 	report, err := reader.Attribution(ctx, "acme", query.AttributionFilter{
 		Rules: attribution.Rules{
-			Model: model, Since: time.Date(2025, 1, 11, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC),
-			Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+			Model: model, Since: time.Date(2025, 1, 11, 0, 0, 0, 0, time.UTC),
+			Until: time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC), Window: attribution.DefaultWindow,
+			HalfLife: attribution.DefaultHalfLife,
 		},
 		By: by, AsOf: position,
 	})

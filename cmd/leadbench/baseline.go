@@ -37,11 +37,13 @@ CREATE TABLE source_history (
 );`
 
 const (
-	insertLead    = `INSERT INTO lead (account, name, phone, email, status, temperature, source, metadata, custom_fields) `
+	insertLead = `INSERT INTO lead (account, name, phone, email, status, temperature, source, metadata,
+		custom_fields) `
 	insertHistory = `INSERT INTO source_history (lead_id, source, metadata) `
 
 	// A lead's values as expressions of a random number n, which is a variable of pgbench or a column.
-	leadValues    = `'bench', 'Asha Rao', '+91' || %[1]s, 'a' || %[1]s || '@example.com', 'new', 'warm', 'website', ` + leadMetadata + `, '{"city":"Pune"}'`
+	leadValues = `'bench', 'Asha Rao', '+91' || %[1]s, 'a' || %[1]s || '@example.com', 'new', 'warm', ` +
+		`'website', ` + leadMetadata + `, '{"city":"Pune"}'`
 	leadMetadata  = `'{"source":"website","utm_campaign":"diwali"}'`
 	randomNumbers = ` FROM (SELECT hashint8extended(i, 1) AS n FROM generate_series(1, $1::bigint) AS i) AS random`
 )
@@ -75,7 +77,9 @@ func (r *rig) plainRows(ctx context.Context, leads int) (string, error) {
 var transactionsPerSecond = regexp.MustCompile(`(?m)^tps = ([0-9.]+)`)
 
 // pgbench runs a script as often as possible and returns transactions a second.
-func (r *rig) pgbench(ctx context.Context, address, script string, clients int, duration time.Duration) (float64, error) {
+func (r *rig) pgbench(
+	ctx context.Context, address, script string, clients int, duration time.Duration,
+) (float64, error) {
 	output, err := r.runPgbench(ctx, address, script, clients, duration)
 	if err != nil {
 		return 0, err
@@ -88,9 +92,12 @@ func (r *rig) pgbench(ctx context.Context, address, script string, clients int, 
 }
 
 // pgbenchLatencies runs a script rate times a second. The latency of a transaction includes the delay of its start.
-func (r *rig) pgbenchLatencies(ctx context.Context, address, script string, clients int, duration time.Duration, rate float64) (l load, err error) {
+func (r *rig) pgbenchLatencies(
+	ctx context.Context, address, script string, clients int, duration time.Duration, rate float64,
+) (l load, err error) {
 	logs := filepath.Join(r.scratch, "transactions")
-	if _, err := r.runPgbench(ctx, address, script, clients, duration, fmt.Sprintf("--rate=%g", rate), "--log", "--log-prefix="+logs); err != nil {
+	if _, err := r.runPgbench(ctx, address, script, clients, duration, fmt.Sprintf("--rate=%g", rate), "--log",
+		"--log-prefix="+logs); err != nil {
 		return l, err
 	}
 	files, err := filepath.Glob(logs + ".*") // one of each thread
@@ -122,7 +129,9 @@ func (r *rig) pgbenchLatencies(ctx context.Context, address, script string, clie
 }
 
 // runPgbench runs a script with prepared statements, after a checkpoint, and returns the output of pgbench.
-func (r *rig) runPgbench(ctx context.Context, address, script string, clients int, duration time.Duration, options ...string) ([]byte, error) {
+func (r *rig) runPgbench(
+	ctx context.Context, address, script string, clients int, duration time.Duration, options ...string,
+) ([]byte, error) {
 	if err := r.checkpoint(ctx); err != nil {
 		return nil, err
 	}
@@ -134,7 +143,8 @@ func (r *rig) runPgbench(ctx context.Context, address, script string, clients in
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		return nil, err
 	}
-	options = append(options, "--no-vacuum", "--protocol=prepared", "--client="+strconv.Itoa(clients), "--jobs="+strconv.Itoa(min(2, clients)),
+	options = append(options, "--no-vacuum", "--protocol=prepared", "--client="+strconv.Itoa(clients),
+		"--jobs="+strconv.Itoa(min(2, clients)),
 		"--time="+strconv.Itoa(max(1, int(duration.Seconds()))), "--file="+file, address)
 	output, err := exec.CommandContext(ctx, filepath.Join(binaries.Dir, "pgbench"), options...).CombinedOutput()
 	if err != nil {
@@ -178,7 +188,8 @@ func (s *minimalHandler) Run(ctx context.Context) error {
 		}
 		var id int64
 		err := pgx.BeginFunc(r.Context(), pool, func(tx pgx.Tx) error {
-			err := tx.QueryRow(r.Context(), insertLead+`VALUES ($1, $2, $3, $4, 'new', 'warm', $5, $6, $7) RETURNING id`,
+			err := tx.QueryRow(r.Context(),
+				insertLead+`VALUES ($1, $2, $3, $4, 'new', 'warm', $5, $6, $7) RETURNING id`,
 				account, body.Name, body.Phone, body.Email, "website", body.Metadata, body.CustomFields).Scan(&id)
 			if err != nil {
 				return err
@@ -190,7 +201,9 @@ func (s *minimalHandler) Run(ctx context.Context) error {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		answer, _ := json.Marshal(map[string]any{"success": true, "id": id, "name": body.Name, "phone": body.Phone, "email": body.Email})
+		answer, _ := json.Marshal(map[string]any{
+			"success": true, "id": id, "name": body.Name, "phone": body.Phone, "email": body.Email,
+		})
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(answer)
@@ -226,17 +239,20 @@ func (r *rig) serveMinimal(ctx context.Context, database string) (_ *process, ba
 }
 
 // messageDBFiles are message-db's SQL files in the order of its own installer.
-var messageDBFiles = []string{"schema/*.sql", "extensions/*.sql", "types/*.sql", "tables/*.sql", "functions/*.sql", "indexes/*.sql"}
+var messageDBFiles = []string{
+	"schema/*.sql", "extensions/*.sql", "types/*.sql", "tables/*.sql", "functions/*.sql", "indexes/*.sql",
+}
 
-// messageDBScript is a script for pgbench that appends a new lead with message-db: three new streams. One statement is its
-// fastest form: the lock of a category is held for no round trip, and there is one commit.
+// messageDBScript is a script for pgbench that appends a new lead with message-db: three new streams. One statement is
+// its fastest form: the lock of a category is held for no round trip, and there is one commit.
 func messageDBScript() string {
 	var calls []string
 	for i, write := range arrival()[len(checked):] {
 		fact := write.Events[0]
 		category, _, _ := strings.Cut(write.Stream, "-")
 		calls = append(calls, fmt.Sprintf(
-			`write_message(gen_random_uuid()::text, '%s-%d' || :n, '%s', '%s', '{"account":"%s","actor":"%s","requestId":"%s"}', -1)`,
+			`write_message(gen_random_uuid()::text, '%s-%d' || :n, '%s', '%s', '{"account":"%s","actor":"%s",`+
+				`"requestId":"%s"}', -1)`,
 			category, i, fact.Type, fact.Data, fact.Metadata.Account, fact.Metadata.Actor, fact.Metadata.RequestID))
 	}
 	return "\\set n random(1, 9000000000000000000)\nSELECT " + strings.Join(calls, ", ") + ";\n"
@@ -254,7 +270,9 @@ func (r *rig) messageDB(ctx context.Context, directory string) (string, error) {
 	}
 	defer conn.Close(ctx)
 	// As its own installer does; its functions need this path.
-	for _, path := range []string{`ALTER DATABASE messagedb SET search_path TO message_store, public`, `SET search_path TO message_store, public`} {
+	for _, path := range []string{
+		`ALTER DATABASE messagedb SET search_path TO message_store, public`, `SET search_path TO message_store, public`,
+	} {
 		if _, err := conn.Exec(ctx, path); err != nil {
 			return "", err
 		}

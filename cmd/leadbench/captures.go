@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// capturesBenchmark measures captures: durable, decided, deduplicated, answered over HTTP, with the views kept up to date, on
-// the processors that also generate the load.
+// capturesBenchmark measures captures: durable, decided, deduplicated, answered over HTTP, with the views kept up to
+// date, on the processors that also generate the load.
 type capturesBenchmark struct {
 	settings    `embed:""`
 	Connections int           `default:"64"`
@@ -92,7 +92,8 @@ func (c *captureRun) round(ctx context.Context) error {
 			}
 			*pgbench.rates = append(*pgbench.rates, rate)
 		}
-		half, err := c.rig.pgbenchLatencies(ctx, c.plain, twoInserts, c.Connections, c.Duration, c.transactions[len(c.transactions)-1]/2)
+		half, err := c.rig.pgbenchLatencies(ctx, c.plain, twoInserts, c.Connections, c.Duration,
+			c.transactions[len(c.transactions)-1]/2)
 		if err != nil {
 			return err
 		}
@@ -112,7 +113,8 @@ func (c *captureRun) round(ctx context.Context) error {
 		c.handlerCost = append(c.handlerCost, (program+database)/time.Duration(max(1, len(l.latencies))))
 	}
 	first := madeUp.Load()
-	if err := c.fresh.captured(ctx, c.rig, c.leadlog, c.leadlog.captures(), c.Connections, c.Duration, 0, newcomers()); err != nil {
+	if err := c.fresh.captured(ctx, c.rig, c.leadlog, c.leadlog.captures(), c.Connections, c.Duration,
+		0, newcomers()); err != nil {
 		return err
 	}
 	known := people{first + 1, madeUp.Load()}
@@ -129,7 +131,8 @@ func (c *captureRun) round(ctx context.Context) error {
 		{&c.merges, c.Connections, 0, returning(known, 1)},
 		{&one, 1, 0, newcomers()},
 	} {
-		if err := m.into.captured(ctx, c.rig, c.leadlog, c.leadlog.captures(), m.connections, c.Duration, m.rate, m.next); err != nil {
+		if err := m.into.captured(ctx, c.rig, c.leadlog, c.leadlog.captures(), m.connections, c.Duration,
+			m.rate, m.next); err != nil {
 			return err
 		}
 	}
@@ -145,9 +148,12 @@ func (c *captureRun) report() error {
 	t := newTable("what", "a second", "leadlog to it", "goal")
 	t.row("leadlog: captures of new leads over HTTP", count(median(c.fresh.rate)), "", "")
 	if !c.Alone {
-		t.row("pgbench: two INSERTs in a transaction", count(median(c.transactions)), times(ratio(c.fresh.rate, c.transactions)), atLeast(1.4))
-		t.row("pgbench: the same as one statement", count(median(c.statements)), times(ratio(c.fresh.rate, c.statements)), atLeast(0.8))
-		t.row("minimal handler: the two INSERTs over HTTP", count(median(c.handler)), times(ratio(c.fresh.rate, c.handler)), atLeast(2.5))
+		t.row("pgbench: two INSERTs in a transaction", count(median(c.transactions)),
+			times(ratio(c.fresh.rate, c.transactions)), atLeast(1.4))
+		t.row("pgbench: the same as one statement", count(median(c.statements)),
+			times(ratio(c.fresh.rate, c.statements)), atLeast(0.8))
+		t.row("minimal handler: the two INSERTs over HTTP", count(median(c.handler)),
+			times(ratio(c.fresh.rate, c.handler)), atLeast(2.5))
 	}
 	t.print()
 	t = newTable("leadlog", "figure", "goal")
@@ -156,7 +162,8 @@ func (c *captureRun) report() error {
 	t.row("p50, p99 of a capture, saturated", millis(median(c.fresh.p50))+", "+millis(median(c.fresh.p99)), "")
 	t.row("p99 of a capture at half that rate", millis(median(c.half.p99)), "")
 	if !c.Alone {
-		t.row("the same to p99 of a transaction at half its own rate", times(ratio(c.half.p99, c.halfTransaction)), atMost("0.3"))
+		t.row("the same to p99 of a transaction at half its own rate",
+			times(ratio(c.half.p99, c.halfTransaction)), atMost("0.3"))
 	}
 	t.row("processor time of a capture, with its views: service, database", c.fresh.processor(), "")
 	if !c.Alone {
@@ -173,8 +180,8 @@ func (c *captureRun) report() error {
 	return nil
 }
 
-// againstBenchmark measures captures by two builds of leadlog in turn, in many short rounds, so that the machine's load is the
-// same for both. Each build has its own database in one PostgreSQL.
+// againstBenchmark measures captures by two builds of leadlog in turn, in many short rounds, so that the machine's load
+// is the same for both. Each build has its own database in one PostgreSQL.
 type againstBenchmark struct {
 	settings    `embed:""`
 	Other       string        `arg:"" placeholder:"FILE" help:"The program to compare with, such as one built before the change."`
@@ -215,7 +222,8 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 		build.next = newcomers()
 		if b.Merging > 0 {
 			first := madeUp.Load()
-			if _, err := post(ctx, build.service.base, build.service.captures(), b.Connections, 10*b.Duration, 0, newcomers()); err != nil {
+			if _, err := post(ctx, build.service.base, build.service.captures(), b.Connections, 10*b.Duration,
+				0, newcomers()); err != nil {
 				return err
 			}
 			build.next = returning(people{first + 1, (first + madeUp.Load()) / 2}, b.Merging)
@@ -224,15 +232,18 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 	for round := range b.Rounds {
 		progress("round %d of %d", round+1, b.Rounds)
 		for _, build := range builds {
-			if err := build.captured(ctx, r, build.service, build.service.captures(), b.Connections, b.Duration, b.Rate, build.next); err != nil {
+			if err := build.captured(ctx, r, build.service, build.service.captures(), b.Connections, b.Duration,
+				b.Rate, build.next); err != nil {
 				return err
 			}
 		}
 	}
-	t := newTable("program", "captures a second", "processor time of one: service, database", "together", "to the first", "p50, p99")
+	t := newTable("program", "captures a second", "processor time of one: service, database", "together",
+		"to the first", "p50, p99")
 	for _, build := range builds {
 		t.row(filepath.Base(build.program), count(median(build.rate)), build.processor(), millis(build.cost()),
-			times(float64(build.cost())/float64(builds[0].cost())), millis(median(build.p50))+", "+millis(median(build.p99)))
+			times(float64(build.cost())/float64(builds[0].cost())),
+			millis(median(build.p50))+", "+millis(median(build.p99)))
 	}
 	t.print()
 	return nil
@@ -246,10 +257,11 @@ type figures struct {
 	p50, p99              []time.Duration // of the answers
 }
 
-// captured measures one round after a checkpoint, from and to views that are up to date. A rate other than 0 is how many
-// captures a second are sent.
+// captured measures one round after a checkpoint, from and to views that are up to date. A rate other than 0 is how
+// many captures a second are sent.
 func (f *figures) captured(
-	ctx context.Context, r *rig, s *service, to target, connections int, duration time.Duration, rate float64, next arrivals,
+	ctx context.Context, r *rig, s *service, to target, connections int, duration time.Duration, rate float64,
+	next arrivals,
 ) error {
 	if err := r.checkpoint(ctx); err != nil {
 		return err

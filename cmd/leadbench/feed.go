@@ -12,7 +12,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// feedBenchmark measures how fast an account's events are read from a log, and exported with other lists in every format.
+// feedBenchmark measures how fast an account's events are read from a log, and exported with other lists in every
+// format.
 type feedBenchmark struct {
 	settings `embed:""`
 	Events   int `default:"1000000" help:"Events on the log."`
@@ -30,7 +31,10 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer l.close()
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + l.address, "LEADLOG_SEAL_KEY=" + l.sealKey}, r.setting...)
+	env := append(
+		[]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + l.address, "LEADLOG_SEAL_KEY=" + l.sealKey},
+		r.setting...,
+	)
 	if _, _, err := r.leadlog(ctx, env, "account", "set", account); err != nil {
 		return err
 	}
@@ -40,8 +44,11 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 	reader := query.New(l.pool, l.opened)
 	types, _ := query.FeedTypes(event.FeedKinds(), nil)
 	t := newTable("what", "rows", "a second", "processor time of one: program, PostgreSQL", "to CSV")
-	// measure adds a row, and returns how long the call took. The call returns the rows and, of a program that it ran, the processor time.
-	measure := func(what string, csv float64, call func() (rows float64, used time.Duration, err error)) (took float64, err error) {
+	// measure adds a row, and returns how long the call took. The call returns the rows and, of a program that it ran,
+	// the processor time.
+	measure := func(
+		what string, csv float64, call func() (rows float64, used time.Duration, err error),
+	) (took float64, err error) {
 		self, before, err := b.processors(r)
 		if err != nil {
 			return 0, err
@@ -90,14 +97,15 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 		for _, what := range []string{"leads", "sources", "events"} {
 			var csv float64
 			for _, format := range []string{"csv", "ndjson", "parquet"} {
-				took, err := measure(fmt.Sprintf("export %s, %s", what, format), csv, func() (float64, time.Duration, error) {
-					_, used, err := r.leadlog(ctx, env, "export", what, "--account", account, "--format", format)
-					if err != nil {
-						return 0, 0, err
-					}
-					rows, err := b.rows(ctx, l.pool, what)
-					return rows, used, err
-				})
+				took, err := measure(fmt.Sprintf("export %s, %s", what, format),
+					csv, func() (float64, time.Duration, error) {
+						_, used, err := r.leadlog(ctx, env, "export", what, "--account", account, "--format", format)
+						if err != nil {
+							return 0, 0, err
+						}
+						rows, err := b.rows(ctx, l.pool, what)
+						return rows, used, err
+					})
 				if err != nil {
 					return err
 				}

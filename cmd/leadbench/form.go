@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// formBenchmark measures whether the time of a form's answer shows that the account knows a person: posts of new and of known people,
-// in turn.
+// formBenchmark measures whether the time of a form's answer shows that the account knows a person: posts of new and of
+// known people, in turn.
 type formBenchmark struct {
 	settings    `embed:""`
 	Connections int           `default:"4"`
@@ -52,7 +52,8 @@ func (b *formBenchmark) Run(ctx context.Context) error {
 		slices.Sort(g.took)
 		l := load{latencies: g.took}
 		mean, deviation := spread(g.took)
-		t.row(g.name, count(float64(len(g.took))), millis(l.quantile(0.5)), millis(l.quantile(0.9)), millis(l.quantile(0.99)),
+		t.row(g.name, count(float64(len(g.took))), millis(l.quantile(0.5)), millis(l.quantile(0.9)),
+			millis(l.quantile(0.99)),
 			millis(mean)+" ± "+millis(time.Duration(float64(deviation)/math.Sqrt(float64(len(g.took))))))
 	}
 	t.print()

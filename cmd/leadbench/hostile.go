@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// hostileBenchmark measures captures by the API at a rate that leaves the machine idle, alone and while the intakes of another account
-// are attacked from another process. Every attack is measured beside captures alone just before it.
+// hostileBenchmark measures captures by the API at a rate that leaves the machine idle, alone and while the intakes of
+// another account are attacked from another process. Every attack is measured beside captures alone just before it.
 type hostileBenchmark struct {
 	settings    `embed:""`
 	Connections int           `default:"16" help:"Of the captures."`
@@ -55,10 +55,17 @@ func (b *hostileBenchmark) Run(ctx context.Context) error {
 	attacks := []*attack{
 		{name: "10,000 junk posts to a form", kind: "junk", rate: 2000, intake: `{"name":"f","kind":"form"}`},
 		{name: "bodies of 1 MiB to a form", kind: "bodies", rate: 20, intake: `{"name":"b","kind":"form"}`},
-		{name: "posts to a costly mapping", kind: "bomb", rate: 20, intake: `{"name":"c","kind":"form","mapping":{"name":"` + costly + `"}}`},
+		{
+			name: "posts to a costly mapping", kind: "bomb", rate: 20,
+			intake: `{"name":"c","kind":"form","mapping":{"name":"` + costly + `"}}`,
+		},
 		{name: "Meta's posts, and its API hangs", kind: "meta", rate: 20,
-			intake: `{"name":"m","kind":"meta_lead_ads","secret":"` + attackSecret + `","accessToken":"t","graphUrl":"` + graph.URL + `"}`},
-		{name: "a program that posts nothing and computes for 4 ms", kind: "compute", rate: 20, intake: `{"name":"n","kind":"form"}`},
+			intake: `{"name":"m","kind":"meta_lead_ads","secret":"` + attackSecret + `","accessToken":"t",` +
+				`"graphUrl":"` + graph.URL + `"}`},
+		{
+			name: "a program that posts nothing and computes for 4 ms", kind: "compute", rate: 20,
+			intake: `{"name":"n","kind":"form"}`,
+		},
 	}
 	if err := s.prepare(ctx, r, attacks); err != nil {
 		return err
@@ -73,7 +80,8 @@ func (b *hostileBenchmark) Run(ctx context.Context) error {
 	}
 	t := newTable("beside the captures", "answered", "p99 alone", "p99 beside it", "to alone", "goal")
 	for _, a := range attacks {
-		t.row(a.name, count(median(a.posts)), seconds(a.alone), seconds(a.attacked), times(ratio(a.attacked, a.alone)), atMost("1.5"))
+		t.row(a.name, count(median(a.posts)), seconds(a.alone), seconds(a.attacked),
+			times(ratio(a.attacked, a.alone)), atMost("1.5"))
 	}
 	t.print()
 	return nil
@@ -86,7 +94,8 @@ func seconds(figures []float64) string {
 // prepare makes an account with the default limits, and its intakes.
 func (s *service) prepare(ctx context.Context, r *rig, attacks []*attack) error {
 	const id = "attacked"
-	if _, _, err := r.leadlog(ctx, s.env, "account", "set", id, "--feature", "crm_api", "--rate-limit", "10", "--rate-burst", "100", "--storage-per-day", "0"); err != nil {
+	if _, _, err := r.leadlog(ctx, s.env, "account", "set", id, "--feature", "crm_api", "--rate-limit", "10",
+		"--rate-burst", "100", "--storage-per-day", "0"); err != nil {
 		return err
 	}
 	jwt, _, err := r.leadlog(ctx, s.env, "jwt", "--account", id, "--ttl", "24h")

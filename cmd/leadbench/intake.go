@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// intakeBenchmark compares the cost of an arrival at an intake with that of the same capture by the API, in turn: both with a key that
-// makes them safe to repeat, and both without.
+// intakeBenchmark compares the cost of an arrival at an intake with that of the same capture by the API, in turn: both
+// with a key that makes them safe to repeat, and both without.
 type intakeBenchmark struct {
 	settings    `embed:""`
 	Connections int           `default:"32"`
@@ -53,7 +53,8 @@ func (b *intakeBenchmark) Run(ctx context.Context) error {
 		if i%2 == 1 {
 			share, goal = times(ratio(w.costs(), ways[i-1].costs())), atMost("1.5")
 		}
-		t.row(w.name, count(median(w.rate)), w.processor(), share, goal, millis(median(w.p50))+", "+millis(median(w.p99)))
+		t.row(w.name, count(median(w.rate)), w.processor(), share, goal,
+			millis(median(w.p50))+", "+millis(median(w.p99)))
 	}
 	t.print()
 	return nil

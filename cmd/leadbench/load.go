@@ -34,9 +34,11 @@ func (l load) quantile(share float64) time.Duration {
 	return l.latencies[min(int(share*float64(len(l.latencies))), len(l.latencies)-1)]
 }
 
-// drive calls each worker again and again, until the duration is over or one fails. A rate other than 0 is how many calls a
-// second all workers start together; the latency of a call that starts late includes its delay.
-func drive(ctx context.Context, duration time.Duration, rate float64, workers []func(ctx context.Context) error) (load, error) {
+// drive calls each worker again and again, until the duration is over or one fails. A rate other than 0 is how many
+// calls a second all workers start together; the latency of a call that starts late includes its delay.
+func drive(
+	ctx context.Context, duration time.Duration, rate float64, workers []func(ctx context.Context) error,
+) (load, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var interval time.Duration // between the starts of a worker's calls
@@ -127,12 +129,13 @@ func returning(known people, share float64) arrivals {
 		}
 		phone := 6_000_000_000 + n*2_654_435_761%3_999_999_979 // ten digits, unique, in no order
 		return fmt.Appendf(buffer[:0], `{"name":"Asha Rao","phone":"+91%d","email":"a%d@example.com",`+
-			`"metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`, phone, phone), status
+			`"metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`,
+			phone, phone), status
 	}
 }
 
-// wire is one keep-alive HTTP connection. It uses less processor time than net/http's client, on processors that the service
-// shares.
+// wire is one keep-alive HTTP connection. It uses less processor time than net/http's client, on processors that the
+// service shares.
 type wire struct {
 	conn   net.Conn
 	reader *bufio.Reader
@@ -152,8 +155,10 @@ func dial(base string, to target) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wire{conn: conn, reader: bufio.NewReader(conn), keys: to.keys, head: "POST " + to.path + " HTTP/1.1\r\nHost: " + host +
-		"\r\nAuthorization: Bearer " + to.bearer + "\r\nContent-Type: " + cmp.Or(to.media, "application/json") + "\r\n"}, nil
+	return &wire{conn: conn, reader: bufio.NewReader(conn), keys: to.keys,
+		head: "POST " + to.path + " HTTP/1.1\r\nHost: " + host +
+			"\r\nAuthorization: Bearer " + to.bearer + "\r\nContent-Type: " + cmp.Or(to.media, "application/json") +
+			"\r\n"}, nil
 }
 
 // post sends a body and reads the answer, which has to be a success of this status.

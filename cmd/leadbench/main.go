@@ -1,5 +1,5 @@
-// Command leadbench measures leadlog beside comparable programs: in turn, in one run, on one machine, with the median of
-// several rounds. Compare ratios: absolute numbers depend on the machine and on its other load.
+// Command leadbench measures leadlog beside comparable programs: in turn, in one run, on one machine, with the median
+// of several rounds. Compare ratios: absolute numbers depend on the machine and on its other load.
 //
 // It starts a PostgreSQL of its own, durable as in production, and runs leadlog as a separate process. It uses no other
 // database.

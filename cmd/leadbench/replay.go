@@ -24,8 +24,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// replayBenchmark measures how fast the log is read, the views are built from it, and both are verified, beside PostgreSQL's
-// COPY of the same rows.
+// replayBenchmark measures how fast the log is read, the views are built from it, and both are verified, beside
+// PostgreSQL's COPY of the same rows.
 type replayBenchmark struct {
 	settings `embed:""`
 	Events   int `default:"1000000" help:"Events on the log."`
@@ -43,7 +43,10 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	defer l.close()
-	env := append([]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + l.address, "LEADLOG_SEAL_KEY=" + l.sealKey}, r.setting...)
+	env := append(
+		[]string{"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + l.address, "LEADLOG_SEAL_KEY=" + l.sealKey},
+		r.setting...,
+	)
 	command := func(args ...string) func() (time.Duration, error) {
 		return func() (time.Duration, error) {
 			_, used, err := r.leadlog(ctx, env, args...)
@@ -55,9 +58,19 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 		run                     func() (program time.Duration, err error)
 		took, program, database []time.Duration
 	}{
-		{what: "events by an ordered binary COPY", run: func() (time.Duration, error) { return 0, copyLog(ctx, l.address) }},
-		{what: "events read through the store", goal: "0.75 of the COPY", run: func() (time.Duration, error) { return 0, readAll(ctx, l.store, l.head) }},
-		{what: "events read through the store, and opened", run: func() (time.Duration, error) { return 0, readAll(ctx, l.opened, l.head) }},
+		{
+			what: "events by an ordered binary COPY", run: func() (time.Duration, error) {
+				return 0, copyLog(ctx, l.address)
+			},
+		},
+		{
+			what: "events read through the store", goal: "0.75 of the COPY",
+			run: func() (time.Duration, error) { return 0, readAll(ctx, l.store, l.head) },
+		},
+		{
+			what: "events read through the store, and opened",
+			run:  func() (time.Duration, error) { return 0, readAll(ctx, l.opened, l.head) },
+		},
 		{what: "events, all views replayed", goal: "0.25 of the COPY", run: command("replay", "all")},
 		{what: "events, log and views verified", run: command("verify", "--most", "1")},
 	}
@@ -93,7 +106,8 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 			processor = each(median(m.program)) + ", " + each(median(m.database))
 		}
 		took := median(m.took)
-		t.row(m.what, count(float64(l.head)/took.Seconds()), times(median(measures[0].took).Seconds()/took.Seconds()), m.goal, processor)
+		t.row(m.what, count(float64(l.head)/took.Seconds()), times(median(measures[0].took).Seconds()/took.Seconds()),
+			m.goal, processor)
 	}
 	t.print()
 	return nil
@@ -185,8 +199,8 @@ func writePast(ctx context.Context, address string, events int) error {
 	return err
 }
 
-// history makes a log: four arrivals in five are of new people, each with claims on a phone and an email; the fifth merges,
-// half of the time into one of the newest leads.
+// history makes a log: four arrivals in five are of new people, each with claims on a phone and an email; the fifth
+// merges, half of the time into one of the newest leads.
 type history struct {
 	random *rand.Rand
 	at     time.Time
@@ -245,9 +259,13 @@ func (h *history) merge(lead *pastLead) []eventstore.Write {
 		return nil
 	}
 	source := h.source()
-	merged := event.LeadMerged{Source: source, NewSource: !slices.Contains(lead.sources, source), Metadata: metadata(), Campaign: event.Campaign{UTMCampaign: "diwali"},
-		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"metadata"}}
-	write := eventstore.Write{Stream: event.LeadStream(lead.id), Expect: eventstore.At(lead.revision), Events: []eventstore.Event{h.fact(merged)}}
+	merged := event.LeadMerged{Source: source, NewSource: !slices.Contains(lead.sources, source), Metadata: metadata(),
+		Campaign: event.Campaign{UTMCampaign: "diwali"},
+		IP:       "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"metadata"}}
+	write := eventstore.Write{
+		Stream: event.LeadStream(lead.id), Expect: eventstore.At(lead.revision),
+		Events: []eventstore.Event{h.fact(merged)},
+	}
 	lead.revision, lead.append = lead.revision+1, h.append
 	if merged.NewSource {
 		lead.sources = append(lead.sources, source)
@@ -259,11 +277,13 @@ func (h *history) created() event.LeadCreated {
 	n := len(h.leads)
 	return event.LeadCreated{
 		ContactUID: h.id().String(), LeadFields: event.LeadFields{
-			Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", 9_000_000_000+n), Email: fmt.Sprintf("person%d@example.com", n),
-			Status: "new", Temperature: "warm", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+			Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", 9_000_000_000+n),
+			Email: fmt.Sprintf("person%d@example.com", n), Status: "new", Temperature: "warm",
+			CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
 		}, Source: h.source(),
 		Metadata: metadata(), Campaign: event.Campaign{UTMCampaign: "diwali"},
-		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", Changed: []string{"name", "phone", "email", "metadata", "customFields"},
+		IP: "198.51.100.7", UserAgent: "Mozilla/5.0",
+		Changed: []string{"name", "phone", "email", "metadata", "customFields"},
 	}
 }
 

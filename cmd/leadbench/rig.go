@@ -65,7 +65,8 @@ func newRig(ctx context.Context, s settings) (_ *rig, err error) {
 	return r, r.makeWALFiles(ctx)
 }
 
-// makeWALFiles has PostgreSQL create the files of min_wal_size, some 50 ms each, which a server that has been running recycles.
+// makeWALFiles has PostgreSQL create the files of min_wal_size, some 50 ms each, which a server that has been running
+// recycles.
 func (r *rig) makeWALFiles(ctx context.Context) error {
 	const make = `
 DO $$

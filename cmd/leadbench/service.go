@@ -52,8 +52,8 @@ func newService(ctx context.Context, of settings) (r *rig, s *service, stop func
 	return r, s, func() { s.stop(); r.close() }, nil
 }
 
-// serve migrates a database, provisions it, and runs leadlog on it. The rate limiter checks every capture, with a limit that is
-// not reached.
+// serve migrates a database, provisions it, and runs leadlog on it. The rate limiter checks every capture, with a limit
+// that is not reached.
 func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	address, err := freeAddress()
 	if err != nil {
@@ -61,14 +61,16 @@ func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	}
 	env := append([]string{
 		"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + database, "LEADLOG_ADDR=" + address,
-		"LEADLOG_CLAIM_KEY=" + key(), "LEADLOG_SEAL_KEY=" + key(), "LEADLOG_TREE_KEY=" + key(), "LEADLOG_JWT_SECRET=" + key(),
-		"LEADLOG_LOG_LEVEL=warn", "LEADLOG_RATE_LIMIT=1000000", "LEADLOG_RATE_BURST=1000000",
+		"LEADLOG_CLAIM_KEY=" + key(), "LEADLOG_SEAL_KEY=" + key(), "LEADLOG_TREE_KEY=" + key(),
+		"LEADLOG_JWT_SECRET=" + key(), "LEADLOG_LOG_LEVEL=warn", "LEADLOG_RATE_LIMIT=1000000",
+		"LEADLOG_RATE_BURST=1000000",
 		"LEADLOG_WEBHOOK_ALLOW_PRIVATE=true",
 	}, r.setting...)
 	if _, _, err := r.leadlog(ctx, env, "migrate"); err != nil {
 		return nil, err
 	}
-	if _, _, err := r.leadlog(ctx, env, "account", "set", account, "--feature", "crm_api", "--storage-per-day", "0"); err != nil {
+	if _, _, err := r.leadlog(ctx, env, "account", "set", account, "--feature", "crm_api",
+		"--storage-per-day", "0"); err != nil {
 		return nil, err
 	}
 	jwt, _, err := r.leadlog(ctx, env, "jwt", "--account", account, "--ttl", "24h")
@@ -162,7 +164,9 @@ func (s *service) caughtUp() (bool, error) {
 }
 
 // leadlog runs one command of the program to its end and returns its output and processor time.
-func (r *rig) leadlog(ctx context.Context, env []string, args ...string) (output string, used time.Duration, err error) {
+func (r *rig) leadlog(
+	ctx context.Context, env []string, args ...string,
+) (output string, used time.Duration, err error) {
 	cmd := exec.CommandContext(ctx, r.program, args...)
 	var out, errors bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, &out, &errors
@@ -237,7 +241,8 @@ func (p *process) memory() (float64, error) {
 	return kib / 1024, err
 }
 
-// stat is /proc/PID/stat of a process: its parent, and its processor time with and without that of its children that have ended.
+// stat is /proc/PID/stat of a process: its parent, and its processor time with and without that of its children that
+// have ended.
 func stat(pid int) (parent int, own, withChildren time.Duration, err error) {
 	file, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

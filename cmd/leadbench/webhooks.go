@@ -21,8 +21,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// webhooksBenchmark measures the rate and the cost of deliveries to a webhook endpoint. The receiver runs in this process, on the same
-// processors.
+// webhooksBenchmark measures the rate and the cost of deliveries to a webhook endpoint. The receiver runs in this
+// process, on the same processors.
 type webhooksBenchmark struct {
 	settings `embed:""`
 	Burst    int           `default:"5000" help:"Leads that are appended at once."`
@@ -64,7 +64,9 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 	}
 	defer store.Close()
 	var created struct{ Data struct{ WebhookID string } }
-	if err := s.call(ctx, "POST", "/webhooks/endpoints", fmt.Sprintf(`{"url":%q,"filter":%q,"ordering":%q}`, receiver.base, b.Filter, b.Ordering), &created); err != nil {
+	if err := s.call(ctx, "POST", "/webhooks/endpoints",
+		fmt.Sprintf(`{"url":%q,"filter":%q,"ordering":%q}`, receiver.base, b.Filter, b.Ordering),
+		&created); err != nil {
 		return err
 	}
 	var rates []float64
@@ -97,26 +99,39 @@ func (b *webhooksBenchmark) Run(ctx context.Context) error {
 		return err
 	}
 	t := newTable("webhooks", "figure", "goal")
-	t.row(fmt.Sprintf("deliveries a second, %d events appended at once, one endpoint", b.Burst), count(median(rates)), "")
-	t.row("the same to captures a second over HTTP, without an endpoint", times(median(rates)/median(captures.rate)), atLeast(0.75))
-	t.row("processor time of a delivery, with the append and the views: service and database", millis(median(costs)), "")
+	t.row(fmt.Sprintf("deliveries a second, %d events appended at once, one endpoint", b.Burst),
+		count(median(rates)), "")
+	t.row("the same to captures a second over HTTP, without an endpoint",
+		times(median(rates)/median(captures.rate)), atLeast(0.75))
+	t.row("processor time of a delivery, with the append and the views: service and database",
+		millis(median(costs)), "")
 	t.row("capture to receipt at 100 a second: p50, p99", millis(median(p50))+", "+millis(median(p99)), atMost("25 ms"))
 	t.row("most resident memory", mebibytes(memory), atMost("256 MiB"))
 	t.print()
 	return nil
 }
 
-// burst appends leads as fast as possible. The rate is that of the deliveries, from the first append to the last receipt.
-func (b *webhooksBenchmark) burst(ctx context.Context, store eventstore.Store, receiver *receiver) (rate float64, err error) {
+// burst appends leads as fast as possible. The rate is that of the deliveries, from the first append to the last
+// receipt.
+func (b *webhooksBenchmark) burst(
+	ctx context.Context, store eventstore.Store, receiver *receiver,
+) (rate float64, err error) {
 	receiver.reset()
 	const together = 100
 	began := time.Now()
 	for left := b.Burst; left > 0; left -= together {
 		var writes []eventstore.Write
 		for range min(left, together) {
-			e := eventstore.Event{ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: account, Actor: "system:bench"}}
+			e := eventstore.Event{
+				ID: ulid.Make(), At: time.Now().UTC().Truncate(time.Millisecond),
+				Metadata: event.Metadata{Account: account, Actor: "system:bench"},
+			}
 			e.Type, e.Data, err = event.Encode(event.LeadCreated{
-				ContactUID: e.ID.String(), LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "new", Temperature: "warm"}, Source: "website",
+				ContactUID: e.ID.String(),
+				LeadFields: event.LeadFields{
+					Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "new",
+					Temperature: "warm",
+				}, Source: "website",
 			})
 			if err != nil {
 				return 0, err
@@ -131,7 +146,8 @@ func (b *webhooksBenchmark) burst(ctx context.Context, store eventstore.Store, r
 	return float64(b.Burst) / last.Sub(began).Seconds(), err
 }
 
-// steady captures 100 leads a second. The latencies are from the start of a capture's request to the receipt of its delivery.
+// steady captures 100 leads a second. The latencies are from the start of a capture's request to the receipt of its
+// delivery.
 func (b *webhooksBenchmark) steady(ctx context.Context, s *service, receiver *receiver) (l load, err error) {
 	const rate = 100
 	receiver.reset()

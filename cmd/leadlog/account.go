@@ -85,14 +85,17 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Out, "account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals for %d days%s%s%s%s (position %d)\n", a.ID,
-		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region, state.Currency, hidesLeads(state),
-		state.VisitorDays, state.QuarantineDays, quarantines(state), limits(state), retains(state), revoked(state), position)
+	fmt.Fprintf(c.Out,
+		"account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals "+
+			"for %d days%s%s%s%s (position %d)\n", a.ID,
+		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region,
+		state.Currency, hidesLeads(state), state.VisitorDays, state.QuarantineDays, quarantines(state), limits(state),
+		retains(state), revoked(state), position)
 	return nil
 }
 
-// parse reads the arguments. An empty text is refused, because it would change nothing: a script with an unset variable would take that
-// for success.
+// parse reads the arguments. An empty text is refused, because it would change nothing: a script with an unset variable
+// would take that for success.
 func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 	var check cli.Checker
 	a.Database.Check(&check)
@@ -109,17 +112,18 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 	name, region, currency := text("--name", a.Name), text("--region", a.Region), text("--currency", a.Currency)
 	var notBefore time.Time
 	if a.JWTNotBefore != nil {
-		notBefore = check.Time("--jwt-not-before", *a.JWTNotBefore, "a time after the beginning of the year 1, such as 2006-01-02T15:04:05Z")
+		notBefore = check.Time("--jwt-not-before", *a.JWTNotBefore,
+			"a time after the beginning of the year 1, such as 2006-01-02T15:04:05Z")
 	}
 	return command.ConfigureAccount{
 		Caller:    command.Caller{Actor: "system:cli"},
 		AccountID: a.ID,
 		Settings: account.Settings{
 			Name: name, Features: named(a.Feature), Stages: named(a.Stage), Region: region, Currency: currency,
-			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads, VisitorDays: a.VisitorDays,
-			Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays, WonStages: named(a.WonStage),
-			StoragePerDay: a.StoragePerDay, IgnoredContacts: named(a.IgnoreContact), SharedAfter: a.SharedAfter,
-			RetentionDays: a.RetentionDays, KeepStages: named(a.KeepStage),
+			RateLimit: a.RateLimit, RateBurst: a.RateBurst, TokensSeeLeads: a.TokensSeeLeads,
+			VisitorDays: a.VisitorDays, Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays,
+			WonStages: named(a.WonStage), StoragePerDay: a.StoragePerDay, IgnoredContacts: named(a.IgnoreContact),
+			SharedAfter: a.SharedAfter, RetentionDays: a.RetentionDays, KeepStages: named(a.KeepStage),
 		},
 		Keep:         true,
 		JWTNotBefore: notBefore,
@@ -128,9 +132,9 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 
 // flagsOf are the arguments that give the fields of an account's settings.
 var flagsOf = map[string]string{
-	"accountId": "ID", "name": "--name", "features": "--feature", "stages": "--stage", "wonStages": "--won-stage", "region": "--region",
-	"currency": "--currency", "rateLimit": "--rate-limit", "rateBurst": "--rate-burst", "visitorDays": "--visitor-days",
-	"quarantineDays": "--quarantine-days", "storagePerDay": "--storage-per-day",
+	"accountId": "ID", "name": "--name", "features": "--feature", "stages": "--stage", "wonStages": "--won-stage",
+	"region": "--region", "currency": "--currency", "rateLimit": "--rate-limit", "rateBurst": "--rate-burst",
+	"visitorDays": "--visitor-days", "quarantineDays": "--quarantine-days", "storagePerDay": "--storage-per-day",
 	"ignoredContacts": "--ignore-contact", "sharedAfter": "--shared-after",
 	"retentionDays": "--retention-days", "keepStages": "--keep-stage", "jwtNotBefore": "--jwt-not-before",
 }
@@ -144,8 +148,8 @@ func refusedFlags(wrong field.Errors) error {
 	return &cli.UsageError{Err: errors.Join(refused...)}
 }
 
-// named returns the names of a repeated flag: nil, which changes nothing, if the flag was not given, and an empty list if it was given
-// one empty name.
+// named returns the names of a repeated flag: nil, which changes nothing, if the flag was not given, and an empty list
+// if it was given one empty name.
 func named(given []string) []string {
 	if len(given) == 1 && given[0] == "" {
 		return []string{}

@@ -45,7 +45,8 @@ func (f signingFlags) signer(ctx context.Context, seed []byte, store eventstore.
 	return merkle.NewSigner(origin, seed)
 }
 
-// writeCheckpoint signs a checkpoint of the tree of an account or, without one, of the whole log, and writes it to a file.
+// writeCheckpoint signs a checkpoint of the tree of an account or, without one, of the whole log, and writes it to a
+// file.
 func writeCheckpoint(c cli.Output, file string, signer *merkle.Signer, account string, tree tlog.Tree) error {
 	text, err := signer.SignTree(account, tree)
 	if err != nil {
@@ -107,7 +108,8 @@ func (v *verifyCommand) trust() (trust merkle.Trust, err error) {
 	}
 	if trust.PublicKey == "" {
 		if trust.Seed, err = v.TreeSeed(v.TreeKey); err != nil {
-			return trust, cli.Usagef("--public-key: give the verifier key of the log, as leadlog tree-key prints it on the service's machine")
+			return trust, cli.Usagef("--public-key: give the verifier key of the log, as leadlog tree-key prints it " +
+				"on the service's machine")
 		}
 	}
 	return trust, nil

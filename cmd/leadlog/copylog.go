@@ -105,8 +105,8 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 	return nil
 }
 
-// copyKeys copies the keys of persons to the database of the new log or, when that is not PostgreSQL, to that of the views. No
-// service is running then, and the views have not moved yet.
+// copyKeys copies the keys of persons to the database of the new log or, when that is not PostgreSQL, to that of the
+// views. No service is running then, and the views have not moved yet.
 func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 	var pools []*pgxpool.Pool
 	for _, log := range []string{m.From, m.To} {

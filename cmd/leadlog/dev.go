@@ -44,7 +44,8 @@ func (d *devCommand) Run(ctx context.Context, c cli.Output, unknown unknownSetti
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	supervisor := supervisor{dir: d.DataDir, log: log, ended: make(chan struct{})}
-	watching, end := context.WithCancel(context.WithoutCancel(ctx)) // the database is needed until the service has stopped
+	// the database is needed until the service has stopped
+	watching, end := context.WithCancel(context.WithoutCancel(ctx))
 	go supervisor.watch(watching, stop, private)
 	defer supervisor.wait()
 	defer end()
@@ -99,8 +100,8 @@ func (d *devCommand) demo(ctx context.Context, app *service.App) (welcome, error
 	return w, err
 }
 
-// demoToken returns the API token of the last start if it is still valid, or else a new one. It is empty if the account has the maximum
-// number of tokens.
+// demoToken returns the API token of the last start if it is still valid, or else a new one. It is empty if the account
+// has the maximum number of tokens.
 func (d *devCommand) demoToken(ctx context.Context, app *service.App, caller command.Caller) (string, error) {
 	keys := d.KeyDir()
 	kept, err := keys.Get(service.APITokenFile)
@@ -116,7 +117,9 @@ func (d *devCommand) demoToken(ctx context.Context, app *service.App, caller com
 			return "", err
 		}
 	}
-	issued, err := app.Handlers.CreateToken(ctx, command.CreateToken{Caller: caller, Name: "leadlog dev", ExpiresInDays: token.MaxDays})
+	issued, err := app.Handlers.CreateToken(ctx, command.CreateToken{
+		Caller: caller, Name: "leadlog dev", ExpiresInDays: token.MaxDays,
+	})
 	if errors.Is(err, token.ErrLimit) {
 		return "", nil
 	}
@@ -130,17 +133,22 @@ func (d *devCommand) demoToken(ctx context.Context, app *service.App, caller com
 type welcome struct{ data, apiToken, jwt, code string }
 
 func (w welcome) print(c cli.Output, base string) {
-	fmt.Fprintf(c.Out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; its data are in %s.\n\n", base, demoAccount, w.data)
+	fmt.Fprintf(c.Out, "\nleadlog is ready at %s for account %s. Ctrl-C stops it; its data are in %s.\n\n",
+		base, demoAccount, w.data)
 	bearer := w.apiToken
 	if w.apiToken == "" {
 		bearer = w.jwt
-		fmt.Fprintf(c.Out, "API token  none: the account holds %d already, delete one and start again\n", token.MaxPerAccount)
+		fmt.Fprintf(c.Out, "API token  none: the account holds %d already, delete one and start again\n",
+			token.MaxPerAccount)
 	} else {
 		fmt.Fprintf(c.Out, "API token  %s\n", w.apiToken)
 	}
 	if w.jwt != "" {
-		fmt.Fprintf(c.Out, "JWT        %s\n           (good for 24 hours; another: %s jwt --account %s)\n", w.jwt, os.Args[0], demoAccount)
-		fmt.Fprintf(c.Out, "Console    %s/console/sign-in?code=%s\n           (signs in once, within 10 minutes; afterwards with the JWT)\n", base, w.code)
+		fmt.Fprintf(c.Out, "JWT        %s\n           (good for 24 hours; another: %s jwt --account %s)\n",
+			w.jwt, os.Args[0], demoAccount)
+		fmt.Fprintf(c.Out,
+			"Console    %s/console/sign-in?code=%s\n           (signs in once, within 10 minutes; afterwards "+
+				"with the JWT)\n", base, w.code)
 	}
 	fmt.Fprintf(c.Out, "API        %s/docs\n           (every call, with a curl line to try)\n", base)
 	fmt.Fprintf(c.Out, "\nCapture a lead:\n\n"+
@@ -165,8 +173,8 @@ type supervisor struct {
 	ended chan struct{}
 }
 
-// watch owns the private server, nil when there is none, until the context ends. It stops the service when PostgreSQL cannot be
-// restarted.
+// watch owns the private server, nil when there is none, until the context ends. It stops the service when PostgreSQL
+// cannot be restarted.
 func (s *supervisor) watch(ctx context.Context, stop context.CancelCauseFunc, private *pgdev.Server) {
 	defer close(s.ended)
 	for private != nil && ctx.Err() == nil {

@@ -55,14 +55,17 @@ func noAccount(id string) error {
 }
 
 // exportedViews are the views that the exports read.
-var exportedViews = map[string]string{"sources": query.TouchView, "touches": query.TouchView, "leads": query.LeadView, "tokens": query.TokenEventView}
+var exportedViews = map[string]string{
+	"sources": query.TouchView, "touches": query.TouchView, "leads": query.LeadView, "tokens": query.TokenEventView,
+}
 
 // Run is leadlog export.
 func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	var check cli.Checker
 	since, until := moment(&check, "--since", e.Since), moment(&check, "--until", e.Until)
 	if e.Head != nil && (e.What != "tokens" || e.Format != "ndjson" || e.Since != "" || e.Until != "") {
-		check.Refuse("--head", *e.Head, "given with a whole export of tokens as ndjson: a checkpoint does not cover less")
+		check.Refuse("--head", *e.Head,
+			"given with a whole export of tokens as ndjson: a checkpoint does not cover less")
 	} else if e.Head != nil {
 		check.File("--head", *e.Head)
 	}
@@ -118,7 +121,8 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 		filter := query.AuditFilter{Since: since, Until: until}
 		written, err = exported(c, e.Format, export.TokenEvents(), reader.AuditTokensAll(ctx, e.Account, filter))
 	case "events":
-		written, err = exported(c, e.Format, export.Events(), within(reader.FeedAll(ctx, e.Account, types, 0), since, until))
+		written, err = exported(c, e.Format, export.Events(),
+			within(reader.FeedAll(ctx, e.Account, types, 0), since, until))
 	}
 	if err = errors.Join(err, record(written, err == nil)); err != nil || e.Head == nil {
 		return err
@@ -127,12 +131,16 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 }
 
 // recordExport records on the log that an export begins. The function that it returns records how the export ended.
-func recordExport(ctx context.Context, h *service.Stores, e *exportCommand) (end func(rows int, complete bool) error, err error) {
+func recordExport(
+	ctx context.Context, h *service.Stores, e *exportCommand,
+) (end func(rows int, complete bool) error, err error) {
 	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		return nil, err
 	}
 	handlers := command.NewHandlers(command.Options{Store: h.Store, Log: h.Log})
-	caller := command.Caller{Account: e.Account, Actor: "system:export", Credential: "system:export", RequestID: ulid.Make().String()}
+	caller := command.Caller{
+		Account: e.Account, Actor: "system:export", Credential: "system:export", RequestID: ulid.Make().String(),
+	}
 	begun, err := handlers.BeginExport(ctx, caller, e.What, e.Format, map[string]string{
 		"since": e.Since, "until": e.Until, "types": e.Types, "include": e.Include, "asOf": e.AsOf,
 	})
@@ -152,8 +160,8 @@ func (e *exportCommand) types() []string {
 	return strings.Split(e.Types, ",")
 }
 
-// within yields the events of a span of time. Their times are those of several processes, so that an event may be earlier than the
-// one before it.
+// within yields the events of a span of time. Their times are those of several processes, so that an event may be
+// earlier than the one before it.
 func within(events iter.Seq2[query.FeedEvent, error], since, until time.Time) iter.Seq2[query.FeedEvent, error] {
 	return func(yield func(query.FeedEvent, error) bool) {
 		for e, err := range events {
@@ -177,14 +185,16 @@ func asOf(ctx context.Context, reader *query.Reader, value string) (eventstore.P
 		position, err = reader.PositionAsOf(ctx, given)
 	}
 	if errors.Is(err, query.ErrAsOf) {
-		check.Refuse("--as-of", value, "a time such as 2006-01-02T15:04:05Z or a position, and not beyond the end of the log")
+		check.Refuse("--as-of", value,
+			"a time such as 2006-01-02T15:04:05Z or a position, and not beyond the end of the log")
 		return 0, check.Err()
 	}
 	return position, err
 }
 
-// upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently lack the
-// latest rows. When no service is running, this program updates the view. It returns query.ErrBehind when the view no longer moves.
+// upToDate returns when a view has everything that is on the log: an export of a view that is behind would silently
+// lack the latest rows. When no service is running, this program updates the view. It returns query.ErrBehind when the
+// view no longer moves.
 func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view string) error {
 	head, err := h.Store.Head(ctx)
 	if err != nil {
@@ -193,7 +203,8 @@ func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view
 	if at, err := reader.Position(ctx, view); err != nil || at >= head {
 		return err
 	}
-	// A role that only reads may not see leases, and waits for a service too. That the database is away, the wait reports as well.
+	// A role that only reads may not see leases, and waits for a service too. That the database is away, the wait
+	// reports as well.
 	if running, unseen := reader.Running(ctx, view); running || unseen != nil {
 		if err := reader.WaitFor(ctx, head, view); !errors.Is(err, query.ErrBehind) {
 			return err
@@ -220,7 +231,9 @@ func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view
 }
 
 // exported writes items to stdout and its progress to stderr. It returns how many it wrote.
-func exported[T any](c cli.Output, format string, sheet export.Sheet[T], items iter.Seq2[T, error]) (written int, err error) {
+func exported[T any](
+	c cli.Output, format string, sheet export.Sheet[T], items iter.Seq2[T, error],
+) (written int, err error) {
 	out := bufio.NewWriter(c.Out)
 	shown := cli.NewProgress(c.Err, "export")
 	counted := func(yield func(T, error) bool) {
@@ -253,7 +266,9 @@ func moment(c *cli.Checker, name, value string) time.Time {
 }
 
 // signExport writes the signed checkpoint of the account's tree at the size of the export.
-func (e *exportCommand) signExport(ctx context.Context, c cli.Output, h *service.Stores, reader *query.Reader, events int64) error {
+func (e *exportCommand) signExport(
+	ctx context.Context, c cli.Output, h *service.Stores, reader *query.Reader, events int64,
+) error {
 	seed, err := e.TreeSeed(e.TreeKey)
 	if err != nil {
 		return err

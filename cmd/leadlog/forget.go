@@ -47,7 +47,8 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	if !event.ValidID(f.Who) && !f.visitor() && !f.arrival() {
-		return cli.Usagef("%q is not the id of a lead, nor the name of a visitor or arrival that leadlog verify prints", f.Who)
+		return cli.Usagef("%q is not the id of a lead, nor the name of a visitor or arrival that leadlog verify prints",
+			f.Who)
 	}
 	if !event.ValidID(f.Who) && f.Certificate != "" {
 		return cli.Usagef("--certificate is of a lead's erasure only")
@@ -127,7 +128,8 @@ func (f *forgetCommand) certify(ctx context.Context, c cli.Output, h *service.St
 			continue
 		}
 		if errors.Is(err, logtree.ErrNotCovered) {
-			return fmt.Errorf("the lead is erased, but %w: a running service signs one. Later, run this command again, or GET /api/v1/crm/leads/%s/erasure-certificate",
+			return fmt.Errorf("the lead is erased, but %w: a running service signs one. Later, run this command "+
+				"again, or GET /api/v1/crm/leads/%s/erasure-certificate",
 				err, f.Who)
 		}
 		if err != nil {
@@ -163,13 +165,16 @@ func reportKept(c cli.Output, kept []forget.KeptValue) {
 
 func (f *forgetCommand) visitor() bool { return strings.HasPrefix(f.Who, event.VisitorPrefix) }
 
-func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, caller command.Caller) error {
+func (f *forgetCommand) forgetVisitor(
+	ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, caller command.Caller,
+) error {
 	forgotten, err := h.Eraser().ForgetVisitor(ctx, handlers.Erasure(caller), f.Who, false)
 	switch {
 	case errors.Is(err, command.ErrNoVisitor):
 		return fmt.Errorf("account %s has no visitor %s", f.Account, f.Who)
 	case errors.Is(err, forget.ErrNotLost):
-		return fmt.Errorf("all activity of %s can be read: DELETE /api/v1/crm/visitors/{visitorId} forgets it, and so does erasing the last lead linked with it", f.Who)
+		return fmt.Errorf("all activity of %s can be read: DELETE /api/v1/crm/visitors/{visitorId} forgets it, and "+
+			"so does erasing the last lead linked with it", f.Who)
 	case err != nil:
 		return err
 	}
@@ -178,7 +183,8 @@ func (f *forgetCommand) forgetVisitor(ctx context.Context, c cli.Output, h *serv
 		did = "was forgotten before; the rest of it is done now"
 	}
 	fmt.Fprintf(c.Out, "%s %s (position %d)\n"+
-		"gone:   what could not be read; a key for it that is found later is destroyed\n", f.Who, did, forgotten.Position)
+		"gone:   what could not be read; a key for it that is found later is destroyed\n",
+		f.Who, did, forgotten.Position)
 	if forgotten.Remaining {
 		fmt.Fprintln(c.Out, "stays:  the activity that can be read")
 	}
@@ -190,7 +196,9 @@ func (f *forgetCommand) arrival() bool {
 }
 
 // discardArrival has the effect of DELETE of an arrival over HTTP.
-func (f *forgetCommand) discardArrival(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, caller command.Caller) error {
+func (f *forgetCommand) discardArrival(
+	ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, caller command.Caller,
+) error {
 	position, err := h.Eraser().DiscardArrival(ctx, handlers.Erasure(caller), event.ArrivalID(f.Who))
 	switch {
 	case errors.Is(err, arrival.ErrNotFound):
@@ -218,7 +226,8 @@ func (f *forgetCommand) confirm(ctx context.Context, c cli.Output) error {
 	case f.arrival():
 		question = "The body of %s of account %s will be destroyed. This cannot be undone."
 	case f.visitor():
-		question = "What cannot be read of %s of account %s will stay unreadable, even if its key is found. This cannot be undone."
+		question = "What cannot be read of %s of account %s will stay unreadable, even if its key is found. This " +
+			"cannot be undone."
 	}
 	fmt.Fprintf(c.Err, question+" Type yes to continue: ", f.Who, f.Account)
 	return confirmed(ctx, os.Stdin)
@@ -251,10 +260,13 @@ func (f *forgetCommand) report(c cli.Output, erased forget.LeadErased) {
 		did = "was erased before; the rest of it is done now"
 	}
 	fmt.Fprintf(c.Out, "lead %s %s (position %d)\n"+
-		"destroyed: the key of what is sealed on the log; the lead's rows in the views and in as-of copies; endpoints' answers to\n"+
+		"destroyed: the key of what is sealed on the log; the lead's rows in the views and in as-of copies; "+
+		"endpoints' answers to\n"+
 		"           deliveries about it; the activity of %d visitors that no other lead is linked with\n"+
 		"free:      %d phones and emails; the next capture with one creates a lead\n"+
-		"stays:     that there was a lead, when and from which sources it came, its stages and amounts; keyed hashes that name\n"+
-		"           its claims; events from before there were keys; what endpoints received; backups, until they are deleted\n",
+		"stays:     that there was a lead, when and from which sources it came, its stages and amounts; keyed hashes "+
+		"that name\n"+
+		"           its claims; events from before there were keys; what endpoints received; backups, until they "+
+		"are deleted\n",
 		f.Who, did, erased.Position, erased.Visitors, erased.Claims)
 }

@@ -48,7 +48,8 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	defer source.Close()
 	outcome := cmp.Or(i.Outcome, i.Path+".outcome.csv")
 	if source.Is(outcome) {
-		return cli.Usagef("--outcome=%q: must be another file than the one to import, which it would overwrite", outcome)
+		return cli.Usagef("--outcome=%q: must be another file than the one to import, which it would overwrite",
+			outcome)
 	}
 	handlers, directory, stores, err := i.wire(ctx, c)
 	if err != nil {
@@ -56,7 +57,8 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	}
 	defer stores.Close()
 	caller := command.Caller{
-		Account: i.Account, Actor: command.ImportActor, Credential: command.ImportActor, RequestID: ulid.Make().String(), ReadsLeads: true,
+		Account: i.Account, Actor: command.ImportActor, Credential: command.ImportActor,
+		RequestID: ulid.Make().String(), ReadsLeads: true,
 	}
 	admission, err := directory.Admit(ctx, caller)
 	if errors.Is(err, command.ErrFeatureDisabled) {
@@ -91,7 +93,8 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Err, "run %s (to take it back: leadlog import --undo %[1]s --account %s)\n", caller.RequestID, i.Account)
+	fmt.Fprintf(c.Err, "run %s (to take it back: leadlog import --undo %[1]s --account %s)\n",
+		caller.RequestID, i.Account)
 	err = importer.Run(ctx, c.Err, source, target, outcomes)
 	stores.AnalyzeLog(ctx, eventsOfRow*int64(outcomes.Rows()))
 	return errors.Join(err, outcomes.Close())
@@ -113,7 +116,9 @@ func (i *importCommand) confirm(ctx context.Context, c cli.Output) error {
 const eventsOfRow = 4
 
 // wire opens the stores and builds the handlers. A dry run works on a draft of the log.
-func (i *importCommand) wire(ctx context.Context, c cli.Output) (*command.Handlers, *command.Directory, *service.Stores, error) {
+func (i *importCommand) wire(
+	ctx context.Context, c cli.Output,
+) (*command.Handlers, *command.Directory, *service.Stores, error) {
 	var check cli.Checker
 	key, err := i.ReadClaimKey(&check, i.ClaimKey)
 	if err = errors.Join(err, check.Err()); err != nil {

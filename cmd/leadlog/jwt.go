@@ -25,7 +25,8 @@ type jwtCommand struct {
 // Run is leadlog jwt.
 func (j *jwtCommand) Run(c cli.Output) error {
 	if j.JWTJWKSURL != "" {
-		return errors.New("LEADLOG_JWT_JWKS_URL is set: JWTs come from the issuer of that key set, leadlog holds no key to sign with")
+		return errors.New("LEADLOG_JWT_JWKS_URL is set: JWTs come from the issuer of that key set, leadlog holds no " +
+			"key to sign with")
 	}
 	if !account.ValidID(j.Account) {
 		return cli.Usagef("--account=%q: must be 1 to 64 of letters, digits, _ and -", j.Account)
@@ -59,8 +60,8 @@ func (j *jwtCommand) Run(c cli.Output) error {
 	return nil
 }
 
-// scope returns the scopes that the flag names. Without the flag, the JWT may do everything in the account; an empty --scope is
-// refused, because a shell script with an unset variable would request that by mistake.
+// scope returns the scopes that the flag names. Without the flag, the JWT may do everything in the account; an empty
+// --scope is refused, because a shell script with an unset variable would request that by mistake.
 func (j *jwtCommand) scope() (string, error) {
 	if j.Scope == nil {
 		return "", nil

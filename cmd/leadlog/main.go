@@ -46,12 +46,12 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], cli.Output{Out: os.Stdout, Err: os.Stderr}))
 }
 
-// interruptible returns a context that ends at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM kills the
-// process. A second SIGHUP does not, because a terminal that closes may send several; and under nohup, which ignores SIGHUP,
-// it stays ignored.
+// interruptible returns a context that ends at the first SIGINT, SIGTERM or SIGHUP. A second SIGINT or SIGTERM kills
+// the process. A second SIGHUP does not, because a terminal that closes may send several; and under nohup, which
+// ignores SIGHUP, it stays ignored.
 //
-// SIGPIPE is sent when the reader of stdout or stderr has exited. It would kill the process at once and leave its private PostgreSQL
-// running, so it is ignored, and the write returns an error instead.
+// SIGPIPE is sent when the reader of stdout or stderr has exited. It would kill the process at once and leave its
+// private PostgreSQL running, so it is ignored, and the write returns an error instead.
 func interruptible() (context.Context, func()) {
 	signal.Ignore(syscall.SIGPIPE)
 	endings := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -67,7 +67,8 @@ func interruptible() (context.Context, func()) {
 }
 
 func run(ctx context.Context, args []string, c cli.Output) int {
-	log.SetOutput(io.Discard) // net/http prints unsolicited bytes from webhook endpoints there, which may be personal data
+	// net/http prints unsolicited bytes from webhook endpoints there, which may be personal data
+	log.SetOutput(io.Discard)
 	out := &results{Writer: c.Out}
 	c.Out = out
 	exited := -1

@@ -28,7 +28,9 @@ func TestRun_InterruptHasNoHint(t *testing.T) {
 	interrupt()
 	for _, args := range [][]string{{"migrate"}, {"tail"}, {"verify"}, {"export", "leads", "--account", "acme"}} {
 		var printed strings.Builder
-		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), cli.Output{Out: io.Discard, Err: &printed}))
+		require.Equal(t, exitFailed, run(ctx, append(args, "--database-url", pgtest.Database(t)), cli.Output{
+			Out: io.Discard, Err: &printed,
+		}))
 		require.Equal(t, "leadlog: interrupted\n", printed.String(), args)
 	}
 }
@@ -40,7 +42,8 @@ func TestHint_ReadOnlyServer(t *testing.T) {
 		"53100": "again, when the disk of PostgreSQL has free space",
 		"25006": "again, when this server is the primary",
 	} {
-		require.Contains(t, hint(fmt.Errorf("replay all: %w: %w", eventstore.ErrUnavailable, &pgconn.PgError{Code: code})), try)
+		require.Contains(t,
+			hint(fmt.Errorf("replay all: %w: %w", eventstore.ErrUnavailable, &pgconn.PgError{Code: code})), try)
 	}
 }
 
@@ -65,7 +68,9 @@ func TestImport_OutcomeMustBeAnotherFile(t *testing.T) {
 	for _, outcome := range []string{path, link} {
 		var printed strings.Builder
 		// Nothing listens on the port. The arguments are rejected before a connection.
-		args := []string{"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none"}
+		args := []string{
+			"import", path, "--account", "acme", "--outcome", outcome, "--database-url", "postgres://127.0.0.1:1/none",
+		}
 		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}), printed.String())
 		require.Contains(t, printed.String(), "must be another file")
 		kept, err := os.ReadFile(path)
@@ -86,13 +91,20 @@ func TestRun_ResultFileIsCheckedFirst(t *testing.T) {
 		{"export", "tokens", "--account", "acme", "--format", "ndjson", "--head", ""},
 		{"report", "attribution", "--account", "acme", "--out", bad},
 		{"report", "attribution", "--account", "acme", "--out", ""},
-		{"forget", "01M8GDE2SBXRQ73ZKJDRHTMPP8", "--account", "acme", "--yes", "--claim-key", key, "--seal-key", key, "--certificate", bad},
-		{"forget", "01M8GDE2SBXRQ73ZKJDRHTMPP8", "--account", "acme", "--yes", "--claim-key", key, "--seal-key", key, "--certificate", ""},
+		{
+			"forget", "01M8GDE2SBXRQ73ZKJDRHTMPP8", "--account", "acme", "--yes", "--claim-key", key, "--seal-key", key,
+			"--certificate", bad,
+		},
+		{
+			"forget", "01M8GDE2SBXRQ73ZKJDRHTMPP8", "--account", "acme", "--yes", "--claim-key", key, "--seal-key", key,
+			"--certificate", "",
+		},
 	} {
 		var printed strings.Builder
 		// Nothing listens on the port. The arguments are rejected before a connection.
 		args = append(args, "--database-url", "postgres://127.0.0.1:1/none")
-		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}), "%v: %s", args, printed.String())
+		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}),
+			"%v: %s", args, printed.String())
 		require.Contains(t, printed.String(), "must be a file that can be written", args)
 	}
 }
@@ -105,7 +117,8 @@ func TestRun_RefusesBadLogOrigin(t *testing.T) {
 			var printed strings.Builder
 			// Nothing listens on the port. The arguments are rejected before a connection.
 			given := append(slices.Clone(args), "--log-origin", name, "--database-url", "postgres://127.0.0.1:1/none")
-			require.Equal(t, exitUsage, run(t.Context(), given, cli.Output{Out: &printed, Err: &printed}), "%v: %s", given, printed.String())
+			require.Equal(t, exitUsage, run(t.Context(), given, cli.Output{Out: &printed, Err: &printed}),
+				"%v: %s", given, printed.String())
 			require.Contains(t, printed.String(), "LEADLOG_LOG_ORIGIN="+strconv.Quote(name)+": must be", given)
 		}
 	}

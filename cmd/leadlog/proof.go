@@ -24,7 +24,8 @@ type proofFlags struct {
 }
 
 func (p proofFlags) given() bool {
-	return p.Receipt != "" || p.Evidence != "" || p.Certificate != "" || p.Event != "" || len(p.Witness) > 0 || p.Quorum >= 0
+	return p.Receipt != "" || p.Evidence != "" || p.Certificate != "" || p.Event != "" || len(p.Witness) > 0 ||
+		p.Quorum >= 0
 }
 
 var errRefuted = errors.New("the proof does not hold")
@@ -33,8 +34,11 @@ var errRefuted = errors.New("the proof does not hold")
 func (v *verifyCommand) checkProof(c cli.Output) error {
 	switch {
 	case v.File != "" || len(v.Tree) > 0 || v.Head != nil || v.Heal:
-		return cli.Usagef("a receipt, evidence or certificate is checked without other arguments: verify --receipt receipt.txt --event event.json --public-key KEY")
-	case len(slices.DeleteFunc([]string{v.Receipt, v.Evidence, v.Certificate}, func(file string) bool { return file == "" })) != 1:
+		return cli.Usagef("a receipt, evidence or certificate is checked without other arguments: verify --receipt " +
+			"receipt.txt --event event.json --public-key KEY")
+	case len(
+		slices.DeleteFunc([]string{v.Receipt, v.Evidence, v.Certificate}, func(file string) bool { return file == "" }),
+	) != 1:
 		return cli.Usagef("give --receipt with --event, --evidence, or --certificate")
 	case (v.Receipt == "") != (v.Event == ""):
 		return cli.Usagef("--receipt and --event must be given together")
@@ -72,7 +76,8 @@ func (v *verifyCommand) checkProof(c cli.Output) error {
 	v.reportKey(c, r.Checkpoint)
 	printProof(c, r)
 	if v.Evidence != "" {
-		fmt.Fprintln(c.Out, "its content is what the log committed to at that time; only its position and request id are not covered")
+		fmt.Fprintln(c.Out,
+			"its content is what the log committed to at that time; only its position and request id are not covered")
 	}
 	return nil
 }
@@ -102,7 +107,8 @@ func checkCertificate(c cli.Output, text []byte, trust merkle.Trust) (audit.Rece
 	if err != nil {
 		return r, err
 	}
-	fmt.Fprintf(c.Out, "lead %s was erased at %s by %s\n", certificate.LeadID, certificate.Erasure.At, certificate.Erasure.Actor)
+	fmt.Fprintf(c.Out, "lead %s was erased at %s by %s\n", certificate.LeadID, certificate.Erasure.At,
+		certificate.Erasure.Actor)
 	for _, id := range certificate.JoinedLeads {
 		fmt.Fprintf(c.Out, "with it: lead %s\n", id)
 	}
@@ -125,7 +131,8 @@ func checkCertificate(c cli.Output, text []byte, trust merkle.Trust) (audit.Rece
 		if e.AcknowledgedAt != nil {
 			at = " at " + *e.AcknowledgedAt
 		}
-		stated := fmt.Sprintf("  endpoint %s (%s): %s%s", e.WebhookID, e.Host, strings.ReplaceAll(e.State, "_", " "), at)
+		stated := fmt.Sprintf("  endpoint %s (%s): %s%s", e.WebhookID, e.Host,
+			strings.ReplaceAll(e.State, "_", " "), at)
 		fmt.Fprintln(c.Out, cli.Printable(stated))
 	}
 	for _, s := range certificate.CannotProve {

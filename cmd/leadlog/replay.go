@@ -67,8 +67,8 @@ func (r *replayCommand) Run(ctx context.Context, c cli.Output) error {
 	return nil
 }
 
-// parse reads the arguments. Into is empty when the live view is to be replaced. An empty --into is refused: a script with an
-// unset variable would replace the live view by mistake.
+// parse reads the arguments. Into is empty when the live view is to be replaced. An empty --into is refused: a script
+// with an unset variable would replace the live view by mistake.
 func (r *replayCommand) parse() (projectors []projection.Projector, into string, until projection.Until, err error) {
 	var check cli.Checker
 	var names []string
@@ -89,15 +89,18 @@ func (r *replayCommand) parse() (projectors []projection.Projector, into string,
 		if position, err := strconv.ParseUint(*r.Until, 10, 63); err == nil && position > 0 {
 			until.Position = eventstore.Position(position)
 		} else {
-			until.Time = check.Time("--until", *r.Until, "a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
+			until.Time = check.Time("--until", *r.Until,
+				"a time such as 2006-01-02T15:04:05Z, or a position of the log from 1")
 		}
 	}
 	if r.Into != nil {
 		into = *r.Into
-		// Schemas that exist already, those of PostgreSQL and of leadlog among them, are refused later. Here only the names of
-		// unfinished copies are: the next replay or verify drops every schema with such a name.
-		if !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(into) || strings.HasPrefix(into, "replay_") || strings.HasPrefix(into, "verify_") {
-			check.Refuse("--into", into, "a name of at most 63 small letters, digits and _, and not one that begins with replay_ or verify_")
+		// Schemas that exist already, those of PostgreSQL and of leadlog among them, are refused later. Here only the
+		// names of unfinished copies are: the next replay or verify drops every schema with such a name.
+		if !regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`).MatchString(into) || strings.HasPrefix(into, "replay_") ||
+			strings.HasPrefix(into, "verify_") {
+			check.Refuse("--into", into,
+				"a name of at most 63 small letters, digits and _, and not one that begins with replay_ or verify_")
 		}
 	}
 	return projectors, into, until, check.Err()

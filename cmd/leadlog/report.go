@@ -58,7 +58,8 @@ func (r *reportAttributionCommand) parameters() (p report.Parameters, asOf query
 func span(c *cli.Checker, name, value string, least, most time.Duration) time.Duration {
 	d, err := attribution.ParseDuration(value)
 	if err != nil || d < least || d > most {
-		c.Refuse(name, value, "days or hours, from "+attribution.FormatDuration(least)+" to "+attribution.FormatDuration(most))
+		c.Refuse(name, value,
+			"days or hours, from "+attribution.FormatDuration(least)+" to "+attribution.FormatDuration(most))
 	}
 	return d
 }
@@ -92,12 +93,15 @@ func (r *reportAttributionCommand) Run(ctx context.Context, c cli.Output) error 
 	if err := cli.WriteFile(r.Out, text); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Err, "%s: %d rows, %s conversions, value %s, as of position %d\n", r.Out, len(made.Rows), made.Total.Conversions, made.Total.Value, made.AsOf)
+	fmt.Fprintf(c.Err, "%s: %d rows, %s conversions, value %s, as of position %d\n", r.Out, len(made.Rows),
+		made.Total.Conversions, made.Total.Value, made.AsOf)
 	return nil
 }
 
 // position returns the position that the report is as of. The view knows which one a time is.
-func (r *reportAttributionCommand) position(ctx context.Context, h *service.Stores, asOf query.AsOf) (eventstore.Position, error) {
+func (r *reportAttributionCommand) position(
+	ctx context.Context, h *service.Stores, asOf query.AsOf,
+) (eventstore.Position, error) {
 	reader := query.New(h.Pool, h.Store)
 	if err := upToDate(ctx, h, reader, query.TouchView); err != nil {
 		return 0, err

@@ -48,12 +48,13 @@ func (s *serveCommand) Run(ctx context.Context, c cli.Output, unknown unknownSet
 		case !diverged:
 			return err
 		}
-		log.Warn("restarting with empty caches, because the log has lost events", "error", err) // a fresh service has empty caches
+		// a fresh service has empty caches
+		log.Warn("restarting with empty caches, because the log has lost events", "error", err)
 	}
 }
 
-// once wires the service and runs it until the context ends, or until the log turns out to have lost events that this process
-// has seen: then the error is eventstore.ErrDiverged.
+// once wires the service and runs it until the context ends, or until the log turns out to have lost events that this
+// process has seen: then the error is eventstore.ErrDiverged.
 func (s *serveCommand) once(ctx context.Context, c service.Config, views, events string, log *slog.Logger) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -70,7 +71,8 @@ func (s *serveCommand) once(ctx context.Context, c service.Config, views, events
 	return err
 }
 
-// unknownSettings are environment variables that begin with LEADLOG_ and are not settings: misspelt, or of another version.
+// unknownSettings are environment variables that begin with LEADLOG_ and are not settings: misspelt, or of another
+// version.
 type unknownSettings []string
 
 // serviceLink matches the variables that Kubernetes sets in every container for a Service named leadlog.

@@ -92,9 +92,12 @@ const (
 	longestPause = 5 * time.Second
 )
 
-// follow prints events after a position, from the first at or after a time, until the context ends. While the database is
-// unreachable it retries, and then resumes, unless the log has lost events that it has seen. A missing right or table is an error.
-func (t *tailCommand) follow(ctx context.Context, store eventstore.Store, from eventstore.Position, since time.Time, out io.Writer) error {
+// follow prints events after a position, from the first at or after a time, until the context ends. While the database
+// is unreachable it retries, and then resumes, unless the log has lost events that it has seen. A missing right or
+// table is an error.
+func (t *tailCommand) follow(
+	ctx context.Context, store eventstore.Store, from eventstore.Position, since time.Time, out io.Writer,
+) error {
 	backoff := eventstore.Backoff{Shortest: firstPause, Longest: longestPause}
 	for {
 		for page, err := range store.Subscribe(ctx, from, eventstore.Filter{}) {

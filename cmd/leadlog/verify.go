@@ -127,23 +127,29 @@ type verified struct {
 	head        tlog.Tree // of the whole log
 }
 
-func (v *verifyCommand) verify(ctx context.Context, c cli.Output, h *service.Stores, signed []merkle.Checkpoint) (found verified, err error) {
+func (v *verifyCommand) verify(
+	ctx context.Context, c cli.Output, h *service.Stores, signed []merkle.Checkpoint,
+) (found verified, err error) {
 	shown := cli.NewProgress(c.Err, "verify")
 	origin, err := v.origin(ctx, h.Store)
 	if err != nil {
 		return found, err
 	}
 	found.differences, err = verify.Verification{
-		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Signed: signed, Origin: origin, Limit: v.Most,
+		URL: h.URL, Pool: h.Pool, Store: h.Store.Forensic(), Sparse: h.Sparse, Signed: signed, Origin: origin,
+		Limit:    v.Most,
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
-		Unerased: func(e verify.UnfinishedErasure) { found.unfinished = append(found.unfinished, e) }, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
-		BrokenSecrets: h.BrokenSecrets(), BrokenIntakes: h.BrokenIntakes(), LogHead: func(head tlog.Tree) { found.head = head },
+		Unerased: func(e verify.UnfinishedErasure) {
+			found.unfinished = append(found.unfinished, e)
+		}, Unfinished: h.Eraser().Unfinished, HasKeys: h.Store.HasKeys,
+		BrokenSecrets: h.BrokenSecrets(), BrokenIntakes: h.BrokenIntakes(),
+		LogHead: func(head tlog.Tree) { found.head = head },
 	}.Run(ctx)
 	return found, err
 }
 
-// signingSeed returns the seed of the key that signs for --head. A bad key and a file that cannot be written are refused here, before the log
-// is read.
+// signingSeed returns the seed of the key that signs for --head. A bad key and a file that cannot be written are
+// refused here, before the log is read.
 func (v *verifyCommand) signingSeed() ([]byte, error) {
 	if v.Head == nil {
 		return nil, nil
@@ -206,7 +212,8 @@ var errNotProven = errors.New("the export is not what the checkpoint was signed 
 func (v *verifyCommand) checkExport(c cli.Output, signed []merkle.Checkpoint) error {
 	for i, one := range signed {
 		if one.Account == "" {
-			return cli.Usagef("%s: is a checkpoint of the whole log, which is checked on its database: verify --tree %[1]s", v.Tree[i])
+			return cli.Usagef("%s: is a checkpoint of the whole log, which is checked on its database: verify "+
+				"--tree %[1]s", v.Tree[i])
 		}
 		if one.Origin != signed[0].Origin {
 			return fmt.Errorf("%s: is of %s, and %s of %s", v.Tree[i], one.Origin, v.Tree[0], signed[0].Origin)
@@ -244,12 +251,16 @@ func (v *verifyCommand) note(c cli.Output, unfinished []verify.UnfinishedErasure
 		fmt.Fprintf(c.Out, "note: %d more like these\n", more)
 	}
 	if len(unfinished) > 0 && !v.Heal {
-		fmt.Fprintln(c.Out, "note: an erasure in progress looks the same; leadlog verify --heal finishes those left by killed processes")
+		fmt.Fprintln(c.Out,
+			"note: an erasure in progress looks the same; leadlog verify --heal finishes those left by "+
+				"killed processes")
 	}
 }
 
 // heal finishes the unfinished erasures, and prints each. It refuses a claim key that is not the log's.
-func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, unfinished []verify.UnfinishedErasure) error {
+func heal(
+	ctx context.Context, c cli.Output, h *service.Stores, keys service.Keys, unfinished []verify.UnfinishedErasure,
+) error {
 	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		return err
 	}
@@ -257,7 +268,8 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 		return nil
 	}
 	handlers := command.NewHandlers(command.Options{
-		Store: h.Store, Claims: claim.NewNames(keys.Claim), Secrets: secret.Endpoints{Store: secret.New(h.Pool, h.Store.Box)}, Log: h.Log,
+		Store: h.Store, Claims: claim.NewNames(keys.Claim),
+		Secrets: secret.Endpoints{Store: secret.New(h.Pool, h.Store.Box)}, Log: h.Log,
 	})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
@@ -271,7 +283,9 @@ func heal(ctx context.Context, c cli.Output, h *service.Stores, keys service.Key
 }
 
 // finishErasure completes the erasure of a lead, a visitor or an arrival that a process began and did not finish.
-func finishErasure(ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, e verify.UnfinishedErasure) error {
+func finishErasure(
+	ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, e verify.UnfinishedErasure,
+) error {
 	stop, err := h.RunViews(ctx)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package account decides on accounts: the features of their plan, the settings by which captures are read, and the revocation of
-// their JWTs. It is pure.
+// Package account decides on accounts: the features of their plan, the settings by which captures are read, and the
+// revocation of their JWTs. It is pure.
 package account
 
 import (
@@ -55,7 +55,8 @@ type State struct {
 	// RetentionDays is how long a lead is kept after its last arrival or change; 0 is without end.
 	RetentionDays int
 	KeepStages    []string // those whose leads are kept without end
-	// StorageLowAt is when it was recorded last that little storage is left; zero: never since StoragePerDay was changed.
+	// StorageLowAt is when it was recorded last that little storage is left; zero: never since StoragePerDay was
+	// changed.
 	StorageLowAt time.Time
 	// IgnoredContacts identify no person.
 	IgnoredContacts contact.Ignored
@@ -79,10 +80,11 @@ func Evolve(s State, fact event.Fact) State {
 			lowAt = time.Time{}
 		}
 		s = State{
-			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features, Stages: data.Stages,
-			Region: data.Region, Currency: data.Currency, RateLimit: data.RateLimit, RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore,
-			TokensSeeLeads: data.TokensSeeLeadsOrDefault(), VisitorDays: data.VisitorDaysOrDefault(),
-			Quarantine: data.Quarantine, QuarantineDays: data.QuarantineDaysOrDefault(), WonStages: data.WonStagesOrDefault(),
+			Provisioned: true, CreatedAt: created, UpdatedAt: fact.At, Name: data.Name, Features: data.Features,
+			Stages: data.Stages, Region: data.Region, Currency: data.Currency, RateLimit: data.RateLimit,
+			RateBurst: data.RateBurst, JWTNotBefore: s.JWTNotBefore, TokensSeeLeads: data.TokensSeeLeadsOrDefault(),
+			VisitorDays: data.VisitorDaysOrDefault(), Quarantine: data.Quarantine,
+			QuarantineDays: data.QuarantineDaysOrDefault(), WonStages: data.WonStagesOrDefault(),
 			StoragePerDay: data.StoragePerDayOrDefault(), StorageLowAt: lowAt,
 			IgnoredContacts: data.IgnoredContacts, SharedAfter: data.SharedAfterOrDefault(),
 			RetentionDays: data.RetentionDays, KeepStages: data.KeepStagesOrDefault(),
@@ -95,14 +97,15 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// SeveralPersons is how many phones, or emails, make a lead look like several persons: SharedAfter, but at least 2. An account that shares no
-// contacts has the default.
+// SeveralPersons is how many phones, or emails, make a lead look like several persons: SharedAfter, but at least 2. An
+// account that shares no contacts has the default.
 func (s State) SeveralPersons() int { return max(2, cmp.Or(s.SharedAfter, event.DefaultSharedAfter)) }
 
 // Has reports whether the account's plan has a feature.
 func (s State) Has(feature string) bool { return slices.Contains(s.Features, feature) }
 
-// Stage finds a pipeline stage without regard to case, or to how accents are encoded, and returns it as the account spells it.
+// Stage finds a pipeline stage without regard to case, or to how accents are encoded, and returns it as the account
+// spells it.
 func Stage(stages []string, name string) (string, bool) {
 	name = norm.NFC.String(name)
 	for _, stage := range stages {
@@ -127,8 +130,8 @@ func FoldStage(name string) string {
 // MaxSubject is the maximum length of a subject, in characters.
 const MaxSubject = 255
 
-// ValidSubject reports whether a text may name a user of an account. The log and the views have it in the actor of events, and PostgreSQL
-// cannot store NUL.
+// ValidSubject reports whether a text may name a user of an account. The log and the views have it in the actor of
+// events, and PostgreSQL cannot store NUL.
 func ValidSubject(subject string) bool {
 	return subject != "" && utf8.ValidString(subject) && utf8.RuneCountInString(subject) <= MaxSubject &&
 		!strings.ContainsFunc(subject, unicode.IsControl)
@@ -188,8 +191,8 @@ type Settings struct {
 	KeepStages      []string // nil: the won stages
 }
 
-// Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but not nil stay
-// empty.
+// Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but
+// not nil stay empty.
 func (s State) Keeping(want Settings) Settings {
 	if want.Features == nil {
 		want.Features = s.Features
@@ -197,7 +200,8 @@ func (s State) Keeping(want Settings) Settings {
 	if want.Stages == nil {
 		want.Stages = s.Stages
 	}
-	want.Name, want.Region, want.Currency = cmp.Or(want.Name, s.Name), cmp.Or(want.Region, s.Region), cmp.Or(want.Currency, s.Currency)
+	want.Name, want.Region, want.Currency = cmp.Or(want.Name, s.Name), cmp.Or(want.Region, s.Region),
+		cmp.Or(want.Currency, s.Currency)
 	want.RateLimit, want.RateBurst = cmp.Or(want.RateLimit, s.RateLimit), cmp.Or(want.RateBurst, s.RateBurst)
 	if want.TokensSeeLeads == nil && s.Provisioned && !s.TokensSeeLeads {
 		want.TokensSeeLeads = new(false)
@@ -232,8 +236,8 @@ func (s State) Keeping(want Settings) Settings {
 	return want
 }
 
-// Configure decides on new settings. Invalid ones are returned as field.Errors. knownRegion reports whether phone numbers
-// of a region can be read. When nothing changes, the event is nil.
+// Configure decides on new settings. Invalid ones are returned as field.Errors. knownRegion reports whether phone
+// numbers of a region can be read. When nothing changes, the event is nil.
 func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.AccountConfigured, error) {
 	var wrong field.Errors
 	refuse := func(name, message string) { wrong.Add(name, message) }
@@ -316,8 +320,8 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 	return &configured, nil
 }
 
-// currencyOf returns the ISO 4217 code that a setting names. An empty one is the currency of the region, or USD for a region
-// without one of its own.
+// currencyOf returns the ISO 4217 code that a setting names. An empty one is the currency of the region, or USD for a
+// region without one of its own.
 func currencyOf(setting, region string) (code string, known bool) {
 	if setting = strings.TrimSpace(setting); setting != "" {
 		unit, err := currency.ParseISO(setting)
@@ -331,8 +335,9 @@ func currencyOf(setting, region string) (code string, known bool) {
 	return currency.USD.String(), true
 }
 
-// wonStages returns the stages that count as a conversion, as the account spells them, or why they are invalid. A stage that was
-// removed from the account may stay, since leads keep it. The default may stay too, because no account has to name it.
+// wonStages returns the stages that count as a conversion, as the account spells them, or why they are invalid. A stage
+// that was removed from the account may stay, since leads keep it. The default may stay too, because no account has to
+// name it.
 func (s State) wonStages(want, stages []string) (won []string, wrong string) {
 	if len(want) == 0 || slices.Equal(want, event.DefaultWonStages()) {
 		return nil, ""
@@ -340,7 +345,8 @@ func (s State) wonStages(want, stages []string) (won []string, wrong string) {
 	return spelled(want, stages, s.WonStages)
 }
 
-// keepStages returns the stages whose leads are kept, as wonStages does. Nil is the default, the won stages, and an empty list is none.
+// keepStages returns the stages whose leads are kept, as wonStages does. Nil is the default, the won stages, and an
+// empty list is none.
 func (s State) keepStages(want, stages, won []string) (keep []string, wrong string) {
 	if want == nil {
 		return nil, ""
@@ -402,7 +408,8 @@ func (s State) is(c event.AccountConfigured) bool {
 		slices.Equal(s.Features, c.Features) && slices.Equal(s.Stages, c.Stages) &&
 		equal(s.RateLimit, c.RateLimit) && equal(s.RateBurst, c.RateBurst) &&
 		s.TokensSeeLeads == c.TokensSeeLeadsOrDefault() && s.VisitorDays == c.VisitorDaysOrDefault() &&
-		s.Quarantine == c.Quarantine && s.QuarantineDays == c.QuarantineDaysOrDefault() && slices.Equal(s.WonStages, c.WonStagesOrDefault()) &&
+		s.Quarantine == c.Quarantine && s.QuarantineDays == c.QuarantineDaysOrDefault() &&
+		slices.Equal(s.WonStages, c.WonStagesOrDefault()) &&
 		s.StoragePerDay == c.StoragePerDayOrDefault() &&
 		slices.Equal(s.IgnoredContacts, c.IgnoredContacts) && s.SharedAfter == c.SharedAfterOrDefault() &&
 		s.RetentionDays == c.RetentionDays && slices.Equal(s.KeepStages, c.KeepStagesOrDefault())
@@ -431,7 +438,8 @@ func distinct(names []string, foldCase bool) ([]string, bool) {
 	return out, true
 }
 
-// foldRune returns the same rune for all runes that strings.EqualFold considers equal. ToLower does not: it distinguishes σ from ς.
+// foldRune returns the same rune for all runes that strings.EqualFold considers equal. ToLower does not: it
+// distinguishes σ from ς.
 func foldRune(r rune) rune {
 	least := r
 	for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
@@ -443,11 +451,12 @@ func foldRune(r rune) rune {
 func badFeature(name string) bool { return !ValidID(name) }
 
 func badStage(name string) bool {
-	return name == "" || utf8.RuneCountInString(norm.NFC.String(name)) > maxStage || strings.ContainsFunc(name, unicode.IsControl)
+	return name == "" || utf8.RuneCountInString(norm.NFC.String(name)) > maxStage ||
+		strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// ReportStorageLow decides whether to record that little storage is left: once in a day, by UTC. The event is nil if it is recorded already,
-// or there is no limit.
+// ReportStorageLow decides whether to record that little storage is left: once in a day, by UTC. The event is nil if it
+// is recorded already, or there is no limit.
 func (s State) ReportStorageLow(now time.Time) *event.StorageLow {
 	if s.StoragePerDay == 0 || s.StorageLowAt.UTC().Format(time.DateOnly) == now.UTC().Format(time.DateOnly) {
 		return nil
@@ -473,9 +482,10 @@ func (s State) AdmitsJWT(issued time.Time) bool {
 	return s.JWTNotBefore.IsZero() || !issued.Before(s.JWTNotBefore)
 }
 
-// RevokeJWTs decides that JWTs issued before a time are no longer accepted. The event is nil for the zero time, and for the present
-// setting. An earlier time than the present one undoes a part of the revocation. The error is field.Errors for a time in the future,
-// which would refuse every JWT until then, and for one before the year 1, which RFC 3339 cannot write.
+// RevokeJWTs decides that JWTs issued before a time are no longer accepted. The event is nil for the zero time, and for
+// the present setting. An earlier time than the present one undoes a part of the revocation. The error is field.Errors
+// for a time in the future, which would refuse every JWT until then, and for one before the year 1, which RFC 3339
+// cannot write.
 func (s State) RevokeJWTs(notBefore, now time.Time) (*event.JWTsRevoked, error) {
 	notBefore = notBefore.UTC().Truncate(time.Millisecond)
 	if notBefore.IsZero() || notBefore.Equal(s.JWTNotBefore) {

@@ -45,34 +45,92 @@ func TestConfigure_Normalizes(t *testing.T) {
 		{"no settings: the default stages and region", Settings{}, base},
 		{"an empty list of stages: the default ones", Settings{Stages: []string{}}, base},
 		{"a name is trimmed", Settings{Name: "  Acme "}, with(func(c *event.AccountConfigured) { c.Name = "Acme" })},
-		{"a name of 200 characters", Settings{Name: strings.Repeat("é", 200)}, with(func(c *event.AccountConfigured) { c.Name = strings.Repeat("é", 200) })},
-		{"features", Settings{Features: []string{" crm_api", "beta-2"}}, with(func(c *event.AccountConfigured) { c.Features = []string{"crm_api", "beta-2"} })},
-		{"features differ by case", Settings{Features: []string{"a", "A"}}, with(func(c *event.AccountConfigured) { c.Features = []string{"a", "A"} })},
-		{"50 features", Settings{Features: names(50)}, with(func(c *event.AccountConfigured) { c.Features = names(50) })},
-		{"stages in their order and spelling", Settings{Stages: []string{"Zeta ", "alpha", "In Talks"}}, with(func(c *event.AccountConfigured) { c.Stages = []string{"Zeta", "alpha", "In Talks"} })},
+		{"a name of 200 characters", Settings{Name: strings.Repeat("é", 200)}, with(func(c *event.AccountConfigured) {
+			c.Name = strings.Repeat("é", 200)
+		})},
+		{"features", Settings{Features: []string{" crm_api", "beta-2"}}, with(func(c *event.AccountConfigured) {
+			c.Features = []string{"crm_api", "beta-2"}
+		})},
+		{"features differ by case", Settings{Features: []string{"a", "A"}}, with(func(c *event.AccountConfigured) {
+			c.Features = []string{"a", "A"}
+		})},
+		{"50 features", Settings{Features: names(50)}, with(func(c *event.AccountConfigured) {
+			c.Features = names(50)
+		})},
+		{
+			"stages in their order and spelling", Settings{Stages: []string{"Zeta ", "alpha", "In Talks"}},
+			with(func(c *event.AccountConfigured) { c.Stages = []string{"Zeta", "alpha", "In Talks"} }),
+		},
 		{"50 stages", Settings{Stages: names(50)}, with(func(c *event.AccountConfigured) { c.Stages = names(50) })},
-		{"a stage of 50 characters", Settings{Stages: []string{strings.Repeat("é", 50)}}, with(func(c *event.AccountConfigured) { c.Stages = []string{strings.Repeat("é", 50)} })},
-		{"a stage of 50 decomposed characters", Settings{Stages: []string{strings.Repeat("e\u0301", 50)}}, with(func(c *event.AccountConfigured) { c.Stages = []string{strings.Repeat("e\u0301", 50)} })},
-		{"a name of 200 decomposed characters", Settings{Name: strings.Repeat("e\u0301", 200)}, with(func(c *event.AccountConfigured) { c.Name = strings.Repeat("e\u0301", 200) })},
-		{"a region in any case", Settings{Region: " de "}, with(func(c *event.AccountConfigured) { c.Region, c.Currency = "DE", "EUR" })},
-		{"a currency in any case", Settings{Currency: " usd "}, with(func(c *event.AccountConfigured) { c.Currency = "USD" })},
-		{"a region with a currency", Settings{Region: "US"}, with(func(c *event.AccountConfigured) { c.Region, c.Currency = "US", "USD" })},
-		{"a rate of 0 is no limit", Settings{RateLimit: new(0.0)}, with(func(c *event.AccountConfigured) { c.RateLimit = new(0.0) })},
-		{"a rate below one a second", Settings{RateLimit: new(0.5), RateBurst: new(1)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = new(0.5), new(1) })},
-		{"the highest rate", Settings{RateLimit: new(1e6), RateBurst: new(1000000)}, with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = new(1e6), new(1000000) })},
-		{"quarantine", Settings{Quarantine: new(true), QuarantineDays: new(365)}, with(func(c *event.AccountConfigured) { c.Quarantine, c.QuarantineDays = true, 365 })},
-		{"storage without a limit", Settings{StoragePerDay: new(0)}, with(func(c *event.AccountConfigured) { c.StoragePerDay = new(0) })},
-		{"most storage", Settings{StoragePerDay: new(1 << 40)}, with(func(c *event.AccountConfigured) { c.StoragePerDay = new(1 << 40) })},
-		{"won stages in the account's spelling", Settings{Stages: []string{"New", "Sold", "Paid"}, WonStages: []string{"paid ", "SOLD"}}, with(func(c *event.AccountConfigured) {
+		{
+			"a stage of 50 characters", Settings{Stages: []string{strings.Repeat("é", 50)}},
+			with(func(c *event.AccountConfigured) { c.Stages = []string{strings.Repeat("é", 50)} }),
+		},
+		{
+			"a stage of 50 decomposed characters", Settings{Stages: []string{strings.Repeat("e\u0301", 50)}},
+			with(func(c *event.AccountConfigured) { c.Stages = []string{strings.Repeat("e\u0301", 50)} }),
+		},
+		{
+			"a name of 200 decomposed characters", Settings{Name: strings.Repeat("e\u0301", 200)},
+			with(func(c *event.AccountConfigured) { c.Name = strings.Repeat("e\u0301", 200) }),
+		},
+		{"a region in any case", Settings{Region: " de "}, with(func(c *event.AccountConfigured) {
+			c.Region, c.Currency = "DE", "EUR"
+		})},
+		{
+			"a currency in any case", Settings{Currency: " usd "},
+			with(func(c *event.AccountConfigured) { c.Currency = "USD" }),
+		},
+		{"a region with a currency", Settings{Region: "US"}, with(func(c *event.AccountConfigured) {
+			c.Region, c.Currency = "US", "USD"
+		})},
+		{"a rate of 0 is no limit", Settings{RateLimit: new(0.0)}, with(func(c *event.AccountConfigured) {
+			c.RateLimit = new(0.0)
+		})},
+		{
+			"a rate below one a second", Settings{RateLimit: new(0.5), RateBurst: new(1)},
+			with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = new(0.5), new(1) }),
+		},
+		{
+			"the highest rate", Settings{RateLimit: new(1e6), RateBurst: new(1000000)},
+			with(func(c *event.AccountConfigured) { c.RateLimit, c.RateBurst = new(1e6), new(1000000) }),
+		},
+		{
+			"quarantine", Settings{Quarantine: new(true), QuarantineDays: new(365)},
+			with(func(c *event.AccountConfigured) { c.Quarantine, c.QuarantineDays = true, 365 }),
+		},
+		{"storage without a limit", Settings{StoragePerDay: new(0)}, with(func(c *event.AccountConfigured) {
+			c.StoragePerDay = new(0)
+		})},
+		{"most storage", Settings{StoragePerDay: new(1 << 40)}, with(func(c *event.AccountConfigured) {
+			c.StoragePerDay = new(1 << 40)
+		})},
+		{"won stages in the account's spelling", Settings{
+			Stages: []string{"New", "Sold", "Paid"}, WonStages: []string{"paid ", "SOLD"},
+		}, with(func(c *event.AccountConfigured) {
 			c.Stages, c.WonStages = []string{"New", "Sold", "Paid"}, []string{"Paid", "Sold"}
 		})},
-		{"the default won stage need not be a stage", Settings{Stages: []string{"New", "Sold"}, WonStages: []string{"won"}}, with(func(c *event.AccountConfigured) { c.Stages = []string{"New", "Sold"} })},
+		{
+			"the default won stage need not be a stage",
+			Settings{
+				Stages: []string{"New", "Sold"}, WonStages: []string{"won"},
+			}, with(func(c *event.AccountConfigured) { c.Stages = []string{"New", "Sold"} }),
+		},
 		{"no won stages: the default ones", Settings{WonStages: []string{}}, base},
-		{"retention", Settings{RetentionDays: new(30)}, with(func(c *event.AccountConfigured) { c.RetentionDays = 30 })},
-		{"the longest retention", Settings{RetentionDays: new(3650)}, with(func(c *event.AccountConfigured) { c.RetentionDays = 3650 })},
+		{"retention", Settings{RetentionDays: new(30)}, with(func(c *event.AccountConfigured) {
+			c.RetentionDays = 30
+		})},
+		{"the longest retention", Settings{RetentionDays: new(3650)}, with(func(c *event.AccountConfigured) {
+			c.RetentionDays = 3650
+		})},
 		{"no retention", Settings{RetentionDays: new(0)}, base},
-		{"kept stages in the account's spelling", Settings{KeepStages: []string{"LOST ", "won"}}, with(func(c *event.AccountConfigured) { c.KeepStages = []string{"lost", "won"} })},
-		{"no kept stage", Settings{KeepStages: []string{}}, with(func(c *event.AccountConfigured) { c.KeepStages = []string{} })},
+		{
+			"kept stages in the account's spelling", Settings{KeepStages: []string{"LOST ", "won"}},
+			with(func(c *event.AccountConfigured) { c.KeepStages = []string{"lost", "won"} }),
+		},
+		{"no kept stage", Settings{KeepStages: []string{}}, with(func(c *event.AccountConfigured) {
+			c.KeepStages = []string{}
+		})},
 		{"kept stages that are the won stages: the default ones", Settings{KeepStages: []string{"won"}}, base},
 	} {
 		got, err := State{}.Configure(c.in, knownRegion)
@@ -123,7 +181,10 @@ func TestConfigure_Refuses(t *testing.T) {
 		{"storage above the maximum", Settings{StoragePerDay: new(1<<40 + 1)}, "storagePerDay"},
 		{"a negative number of phones", Settings{SharedAfter: new(-1)}, "sharedAfter"},
 		{"more phones than a lead can have", Settings{SharedAfter: new(1001)}, "sharedAfter"},
-		{"an ignored contact that is none", Settings{IgnoredContacts: []string{"test@test.com", "call me"}}, "ignoredContacts"},
+		{
+			"an ignored contact that is none", Settings{IgnoredContacts: []string{"test@test.com", "call me"}},
+			"ignoredContacts",
+		},
 		{"too many ignored contacts", Settings{IgnoredContacts: manyEmails(201)}, "ignoredContacts"},
 		{"a won stage that is no stage", Settings{WonStages: []string{"won", "paid"}}, "wonStages"},
 		{"a blank won stage", Settings{WonStages: []string{" "}}, "wonStages"},
@@ -149,7 +210,9 @@ func manyEmails(count int) (emails []string) {
 
 func TestConfigure_IgnoredContactsAreCanonical(t *testing.T) {
 	t.Parallel()
-	got, err := State{}.Configure(Settings{Region: "IN", IgnoredContacts: append(manyEmails(198), " Test@Test.com", "99999 99999", "test@test.com")}, knownRegion)
+	got, err := State{}.Configure(Settings{
+		Region: "IN", IgnoredContacts: append(manyEmails(198), " Test@Test.com", "99999 99999", "test@test.com"),
+	}, knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, append(manyEmails(198), "test@test.com", "+919999999999"), got.IgnoredContacts)
 	_, err = State{}.Configure(Settings{IgnoredContacts: []string{"test@test.com", "call me"}}, knownRegion)
@@ -159,9 +222,11 @@ func TestConfigure_IgnoredContactsAreCanonical(t *testing.T) {
 func TestConfigure_CollectsErrors(t *testing.T) {
 	t.Parallel()
 	_, err := State{}.Configure(Settings{
-		Name: strings.Repeat("n", 201), Features: []string{""}, Stages: []string{""}, Region: "??", RateLimit: new(-1.0), RateBurst: new(-1), VisitorDays: new(0),
+		Name: strings.Repeat("n", 201), Features: []string{""}, Stages: []string{""}, Region: "??",
+		RateLimit: new(-1.0), RateBurst: new(-1), VisitorDays: new(0),
 	}, knownRegion)
-	require.Equal(t, []string{"name", "features", "stages", "region", "rateLimit", "rateBurst", "visitorDays"}, fields(t, err))
+	require.Equal(t, []string{"name", "features", "stages", "region", "rateLimit", "rateBurst", "visitorDays"},
+		fields(t, err))
 	_, err = State{}.Configure(Settings{VisitorDays: new(3651)}, knownRegion)
 	require.Equal(t, []string{"visitorDays"}, fields(t, err))
 }
@@ -170,12 +235,16 @@ func TestConfigure_Idempotent(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	first := func() Settings {
-		return Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: new(5.0), RateBurst: new(9)}
+		return Settings{
+			Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: new(5.0),
+			RateBurst: new(9),
+		}
 	}
 	s := configure(t, State{}, first(), at)
 	require.Equal(t, State{
-		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", Currency: "EUR",
-		RateLimit: new(5.0), RateBurst: new(9), TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, KeepStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
+		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE",
+		Currency: "EUR", RateLimit: new(5.0), RateBurst: new(9), TokensSeeLeads: true, VisitorDays: 395,
+		QuarantineDays: 30, WonStages: []string{"won"}, KeepStages: []string{"won"}, CreatedAt: at, UpdatedAt: at,
 		StoragePerDay: event.DefaultStoragePerDay, SharedAfter: event.DefaultSharedAfter,
 	}, s)
 	require.True(t, s.Has(FeatureAPI))
@@ -190,8 +259,10 @@ func TestConfigure_Idempotent(t *testing.T) {
 	require.False(t, s.TokensSeeLeads)
 	replaced := configure(t, s, Settings{}, later)
 	require.Equal(t, State{
-		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR", TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"}, KeepStages: []string{"won"},
-		CreatedAt: at, UpdatedAt: later, SharedAfter: event.DefaultSharedAfter, StoragePerDay: event.DefaultStoragePerDay,
+		Provisioned: true, Features: []string{}, Stages: defaultStages, Region: "IN", Currency: "INR",
+		TokensSeeLeads: true, VisitorDays: 395, QuarantineDays: 30, WonStages: []string{"won"},
+		KeepStages: []string{"won"}, CreatedAt: at, UpdatedAt: later, SharedAfter: event.DefaultSharedAfter,
+		StoragePerDay: event.DefaultStoragePerDay,
 	}, replaced, "omitted settings return to their defaults")
 	require.False(t, replaced.Has(FeatureAPI))
 }
@@ -199,27 +270,31 @@ func TestConfigure_Idempotent(t *testing.T) {
 func TestConfigure_KeepsOmitted(t *testing.T) {
 	t.Parallel()
 	existing := State{
-		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US", Currency: "EUR",
-		RateLimit: new(2.0), RateBurst: new(3), TokensSeeLeads: true, VisitorDays: 30,
+		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
+		Currency: "EUR", RateLimit: new(2.0), RateBurst: new(3), TokensSeeLeads: true, VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, KeepStages: []string{"two"}, StoragePerDay: 5,
 		IgnoredContacts: contact.Ignored{"*@example.org"}, SharedAfter: 3,
 	}
 	kept, err := existing.Configure(existing.Keeping(Settings{}), knownRegion)
 	require.NoError(t, err)
 	require.Nil(t, kept, "no settings were given")
-	changed, err := existing.Configure(existing.Keeping(Settings{Region: "DE", RateLimit: new(0.0), Stages: []string{}}), knownRegion)
+	changed, err := existing.Configure(
+		existing.Keeping(Settings{Region: "DE", RateLimit: new(0.0), Stages: []string{}}), knownRegion,
+	)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
-		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", Currency: "EUR", RateLimit: new(0.0), RateBurst: new(3), VisitorDays: 30,
-		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: new(5),
-		IgnoredContacts: []string{"*@example.org"}, SharedAfter: new(3),
+		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", Currency: "EUR",
+		RateLimit: new(0.0), RateBurst: new(3), VisitorDays: 30, Quarantine: true, QuarantineDays: 90,
+		WonStages: []string{"two"}, StoragePerDay: new(5), IgnoredContacts: []string{"*@example.org"},
+		SharedAfter: new(3),
 	}, changed)
 	renamed, err := existing.Configure(existing.Keeping(Settings{Name: "Globex", RateBurst: new(4)}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
-		Name: "Globex", Features: []string{FeatureAPI}, Stages: existing.Stages, Region: "US", Currency: "EUR", RateLimit: new(2.0), RateBurst: new(4), VisitorDays: 30,
-		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, StoragePerDay: new(5),
-		IgnoredContacts: []string{"*@example.org"}, SharedAfter: new(3),
+		Name: "Globex", Features: []string{FeatureAPI}, Stages: existing.Stages, Region: "US", Currency: "EUR",
+		RateLimit: new(2.0), RateBurst: new(4), VisitorDays: 30, Quarantine: true, QuarantineDays: 90,
+		WonStages: []string{"two"}, StoragePerDay: new(5), IgnoredContacts: []string{"*@example.org"},
+		SharedAfter: new(3),
 	}, renamed)
 	existing.TokensSeeLeads = false
 	withoutLeads, err := existing.Configure(existing.Keeping(Settings{Name: "Globex"}), knownRegion)
@@ -231,12 +306,17 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 	require.Equal(t, existing.Stages, none.Stages)
 	fresh, err := State{}.Configure(State{}.Keeping(Settings{Features: []string{FeatureAPI}}), knownRegion)
 	require.NoError(t, err)
-	require.Equal(t, &event.AccountConfigured{Features: []string{FeatureAPI}, Stages: defaultStages, Region: "IN", Currency: "INR"}, fresh)
+	require.Equal(t, &event.AccountConfigured{
+		Features: []string{FeatureAPI}, Stages: defaultStages, Region: "IN", Currency: "INR",
+	}, fresh)
 }
 
 func TestConfigure_EachSetting(t *testing.T) {
 	t.Parallel()
-	base := Settings{Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: new(5.0), RateBurst: new(9)}
+	base := Settings{
+		Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"a", "b"}, Region: "DE", RateLimit: new(5.0),
+		RateBurst: new(9),
+	}
 	s := configure(t, State{}, base, time.Unix(0, 0))
 	for name, change := range map[string]func(*Settings){
 		"name":                          func(w *Settings) { w.Name = "acme" },
@@ -270,7 +350,9 @@ func TestConfigure_EachSetting(t *testing.T) {
 func TestStage_IgnoresCase(t *testing.T) {
 	t.Parallel()
 	stages := []string{"new", "In Talks", "ÉTÉ"}
-	for name, want := range map[string]string{"new": "new", "NEW": "new", "in talks": "In Talks", "été": "ÉTÉ", "e\u0301te\u0301": "ÉTÉ"} {
+	for name, want := range map[string]string{
+		"new": "new", "NEW": "new", "in talks": "In Talks", "été": "ÉTÉ", "e\u0301te\u0301": "ÉTÉ",
+	} {
 		got, ok := Stage(stages, name)
 		require.True(t, ok, name)
 		require.Equal(t, want, got, name)
@@ -303,7 +385,9 @@ func TestValidID_Accounts(t *testing.T) {
 	for _, id := range []string{"a", "Acme_Corp-7", "-", "0", strings.Repeat("a", 64)} {
 		require.True(t, ValidID(id), "%q", id)
 	}
-	for _, id := range []string{"", strings.Repeat("a", 65), "a b", "a/b", "a.b", "a\x00", "é", "a\n", "१", "a\xff"} {
+	for _, id := range []string{
+		"", strings.Repeat("a", 65), "a b", "a/b", "a.b", "a\x00", "é", "a\n", "१", "a\xff",
+	} {
 		require.False(t, ValidID(id), "%q", id)
 	}
 }

@@ -1,5 +1,5 @@
-// Package arrival folds the stream of an arrival: a post that an intake accepted, or that the API kept because its fields were invalid.
-// It decides whether one can be resubmitted, discarded, expired or erased. It is pure.
+// Package arrival folds the stream of an arrival: a post that an intake accepted, or that the API kept because its
+// fields were invalid. It decides whether one can be resubmitted, discarded, expired or erased. It is pure.
 package arrival
 
 import (
@@ -79,8 +79,9 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 	switch data := fact.Data.(type) {
 	case event.ArrivalReceived:
 		a = Arrival{
-			ID: event.ArrivalID(fact.Stream), Account: fact.Metadata.Account, State: Received, Metadata: fact.Metadata, IntakeID: data.IntakeID,
-			TokenID: data.TokenID, ReceivedAt: data.ReceivedAt, ExpiresAt: data.ExpiresAt, Raw: data.Raw,
+			ID: event.ArrivalID(fact.Stream), Account: fact.Metadata.Account, State: Received, Metadata: fact.Metadata,
+			IntakeID: data.IntakeID, TokenID: data.TokenID, ReceivedAt: data.ReceivedAt, ExpiresAt: data.ExpiresAt,
+			Raw: data.Raw,
 		}
 	case event.ArrivalFetched:
 		a.Raw, a.Fetched = data.Raw, true
@@ -144,8 +145,8 @@ func (a Arrival) Resubmit() error {
 	return nil
 }
 
-// Discard decides that the owner of an arrival discards it. Done reports that its content was deleted before. The errors are ErrNotFound
-// and ErrExpired.
+// Discard decides that the owner of an arrival discards it. Done reports that its content was deleted before. The
+// errors are ErrNotFound and ErrExpired.
 func (a Arrival) Discard(account string) (fact event.ArrivalDiscarded, done bool, err error) {
 	if err := a.Of(account); err != nil {
 		return fact, false, err
@@ -156,19 +157,20 @@ func (a Arrival) Discard(account string) (fact event.ArrivalDiscarded, done bool
 	return event.ArrivalDiscarded{Reason: event.DiscardedByOwner}, a.Deleted, nil
 }
 
-// Expire decides that the content of an arrival is deleted. Due is false before ExpiresAt, and when the content was deleted
-// before.
+// Expire decides that the content of an arrival is deleted. Due is false before ExpiresAt, and when the content was
+// deleted before.
 func (a Arrival) Expire(now time.Time) (fact event.ArrivalExpired, due bool) {
 	return fact, a.State != "" && !a.Deleted && !now.Before(a.ExpiresAt)
 }
 
-// Erase decides that an arrival is discarded because its person is forgotten. Due is false when its content was deleted before.
+// Erase decides that an arrival is discarded because its person is forgotten. Due is false when its content was deleted
+// before.
 func (a Arrival) Erase() (fact event.ArrivalDiscarded, due bool) {
 	return event.ArrivalDiscarded{Reason: event.DiscardedErased}, a.State != "" && !a.Deleted
 }
 
-// Reasons returns the errors of an arrival's fields as they are stored and listed. Senders choose the names of custom fields; a name
-// that may be about a person is not stored.
+// Reasons returns the errors of an arrival's fields as they are stored and listed. Senders choose the names of custom
+// fields; a name that may be about a person is not stored.
 func Reasons(wrong field.Errors) []event.ArrivalReason {
 	reasons := make([]event.ArrivalReason, len(wrong))
 	for i, e := range wrong {

@@ -1,7 +1,8 @@
 // Package attribution divides conversions, which are leads that were won, among the touches before them.
 //
-// It is pure and exact: amounts are integers of small units, and each conversion is divided without a remainder, so the rows of a report
-// add up to its total. The same touches and conversions give the same report on every machine and in any order.
+// It is pure and exact: amounts are integers of small units, and each conversion is divided without a remainder, so the
+// rows of a report add up to its total. The same touches and conversions give the same report on every machine and in
+// any order.
 package attribution
 
 import (
@@ -42,7 +43,10 @@ const (
 
 // Keys lists the keys.
 func Keys() []string {
-	return []string{string(BySource), string(ByMedium), string(ByCampaign), string(ByUTMSource), string(ByIntake), string(ByCredential)}
+	return []string{
+		string(BySource), string(ByMedium), string(ByCampaign), string(ByUTMSource), string(ByIntake),
+		string(ByCredential),
+	}
 }
 
 // Names of rows without a key.

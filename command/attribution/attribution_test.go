@@ -41,7 +41,8 @@ func valueOf(t require.TestingT, amount string) uint64 {
 }
 
 func TestReport_Models(t *testing.T) {
-	website, google, whatsapp := Touch{day(0, 0), 1, "website"}, Touch{day(7, 0), 2, "google_ad"}, Touch{day(14, 0), 3, "whatsapp"}
+	website, google, whatsapp := Touch{day(0, 0), 1, "website"}, Touch{day(7, 0), 2, "google_ad"},
+		Touch{day(14, 0), 3, "whatsapp"}
 	referral := Touch{day(10, 0), 4, "referral"}
 	for name, of := range map[string]struct {
 		model   Model
@@ -49,26 +50,107 @@ func TestReport_Models(t *testing.T) {
 		touches []Touch
 		want    []line
 	}{
-		"first":                            {First, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "1.000000", "100.0000"}, {"whatsapp", 1, "0.000000", "0.0000"}}},
-		"last":                             {Last, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "0.000000", "0.0000"}, {"whatsapp", 1, "1.000000", "100.0000"}}},
-		"linear, remainder 0.0001":         {Linear, "100", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.333333", "33.3333"}, {"website", 1, "0.333334", "33.3334"}, {"whatsapp", 1, "0.333333", "33.3333"}}},
-		"linear, remainder 0.0002":         {Linear, "0.0002", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.333333", "0.0001"}, {"website", 1, "0.333334", "0.0001"}, {"whatsapp", 1, "0.333333", "0.0000"}}},
-		"position, one touch":              {Position, "10", []Touch{google}, []line{{"google_ad", 1, "1.000000", "10.0000"}}},
-		"position, two touches":            {Position, "0.0003", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "0.0001"}, {"website", 1, "0.500000", "0.0002"}}},
-		"position, three touches":          {Position, "10", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.200000", "2.0000"}, {"website", 1, "0.400000", "4.0000"}, {"whatsapp", 1, "0.400000", "4.0000"}}},
-		"position, four touches":           {Position, "10", []Touch{website, google, referral, whatsapp}, []line{{"google_ad", 1, "0.100000", "1.0000"}, {"referral", 1, "0.100000", "1.0000"}, {"website", 1, "0.400000", "4.0000"}, {"whatsapp", 1, "0.400000", "4.0000"}}},
-		"time decay by half-lives":         {TimeDecay, "7", []Touch{website, google, whatsapp}, []line{{"google_ad", 1, "0.285714", "2.0000"}, {"website", 1, "0.142857", "1.0000"}, {"whatsapp", 1, "0.571429", "4.0000"}}},
-		"time decay, equal times":          {TimeDecay, "0.0001", []Touch{{day(3, 0), 8, "b"}, {day(3, 0), 7, "a"}}, []line{{"a", 1, "0.500000", "0.0001"}, {"b", 1, "0.500000", "0.0000"}}},
-		"no value":                         {Linear, "", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "0.0000"}, {"website", 1, "0.500000", "0.0000"}}},
-		"largest value":                    {Linear, "999999999999999", []Touch{website, google}, []line{{"google_ad", 1, "0.500000", "499999999999999.5000"}, {"website", 1, "0.500000", "499999999999999.5000"}}},
-		"two touches of one key":           {Linear, "1", []Touch{website, google, {day(8, 0), 9, "website"}}, []line{{"google_ad", 1, "0.333333", "0.3333"}, {"website", 2, "0.666667", "0.6667"}}},
-		"an empty key":                     {Last, "1", []Touch{{day(8, 0), 9, ""}}, []line{{"(none)", 1, "1.000000", "1.0000"}}},
-		"no touch":                         {TimeDecay, "1", nil, []line{{"(unattributed)", 0, "1.000000", "1.0000"}}},
-		"a touch after the conversion":     {First, "1", []Touch{{day(14, 1), 9, "api"}}, []line{{"(unattributed)", 0, "1.000000", "1.0000"}}},
-		"keys by bytes, case kept":         {Linear, "0", []Touch{{day(1, 0), 1, "b"}, {day(2, 0), 2, "B"}, {day(3, 0), 3, "é"}, {day(4, 0), 4, "a"}}, []line{{"B", 1, "0.250000", "0.0000"}, {"a", 1, "0.250000", "0.0000"}, {"b", 1, "0.250000", "0.0000"}, {"é", 1, "0.250000", "0.0000"}}},
-		"ordered by time":                  {First, "1", []Touch{{day(2, 0), 1, "late"}, {day(1, 0), 2, "early"}}, []line{{"early", 1, "1.000000", "1.0000"}, {"late", 1, "0.000000", "0.0000"}}},
-		"equal times, ordered by position": {Last, "1", []Touch{{day(2, 0), 6, "later"}, {day(2, 0), 5, "earlier"}}, []line{{"earlier", 1, "0.000000", "0.0000"}, {"later", 1, "1.000000", "1.0000"}}},
-		"the smallest value, two touches":  {Linear, "0.0001", []Touch{whatsapp, website}, []line{{"website", 1, "0.500000", "0.0001"}, {"whatsapp", 1, "0.500000", "0.0000"}}},
+		"first": {
+			First, "100", []Touch{website, google, whatsapp},
+			[]line{
+				{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "1.000000", "100.0000"},
+				{"whatsapp", 1, "0.000000", "0.0000"},
+			},
+		},
+		"last": {
+			Last, "100", []Touch{website, google, whatsapp},
+			[]line{
+				{"google_ad", 1, "0.000000", "0.0000"}, {"website", 1, "0.000000", "0.0000"},
+				{"whatsapp", 1, "1.000000", "100.0000"},
+			},
+		},
+		"linear, remainder 0.0001": {
+			Linear, "100", []Touch{website, google, whatsapp},
+			[]line{
+				{"google_ad", 1, "0.333333", "33.3333"}, {"website", 1, "0.333334", "33.3334"},
+				{"whatsapp", 1, "0.333333", "33.3333"},
+			},
+		},
+		"linear, remainder 0.0002": {
+			Linear, "0.0002", []Touch{website, google, whatsapp},
+			[]line{
+				{"google_ad", 1, "0.333333", "0.0001"}, {"website", 1, "0.333334", "0.0001"},
+				{"whatsapp", 1, "0.333333", "0.0000"},
+			},
+		},
+		"position, one touch": {
+			Position, "10", []Touch{google}, []line{{"google_ad", 1, "1.000000", "10.0000"}},
+		},
+		"position, two touches": {
+			Position, "0.0003", []Touch{website, google},
+			[]line{{"google_ad", 1, "0.500000", "0.0001"}, {"website", 1, "0.500000", "0.0002"}},
+		},
+		"position, three touches": {
+			Position, "10", []Touch{website, google, whatsapp},
+			[]line{
+				{"google_ad", 1, "0.200000", "2.0000"}, {"website", 1, "0.400000", "4.0000"},
+				{"whatsapp", 1, "0.400000", "4.0000"},
+			},
+		},
+		"position, four touches": {
+			Position, "10", []Touch{website, google, referral, whatsapp},
+			[]line{
+				{"google_ad", 1, "0.100000", "1.0000"}, {"referral", 1, "0.100000", "1.0000"},
+				{"website", 1, "0.400000", "4.0000"}, {"whatsapp", 1, "0.400000", "4.0000"},
+			},
+		},
+		"time decay by half-lives": {
+			TimeDecay, "7", []Touch{website, google, whatsapp},
+			[]line{
+				{"google_ad", 1, "0.285714", "2.0000"}, {"website", 1, "0.142857", "1.0000"},
+				{"whatsapp", 1, "0.571429", "4.0000"},
+			},
+		},
+		"time decay, equal times": {
+			TimeDecay, "0.0001", []Touch{{day(3, 0), 8, "b"}, {day(3, 0), 7, "a"}},
+			[]line{{"a", 1, "0.500000", "0.0001"}, {"b", 1, "0.500000", "0.0000"}},
+		},
+		"no value": {
+			Linear, "", []Touch{website, google},
+			[]line{{"google_ad", 1, "0.500000", "0.0000"}, {"website", 1, "0.500000", "0.0000"}},
+		},
+		"largest value": {
+			Linear, "999999999999999", []Touch{website, google},
+			[]line{
+				{"google_ad", 1, "0.500000", "499999999999999.5000"},
+				{"website", 1, "0.500000", "499999999999999.5000"},
+			},
+		},
+		"two touches of one key": {
+			Linear, "1", []Touch{website, google, {day(8, 0), 9, "website"}},
+			[]line{{"google_ad", 1, "0.333333", "0.3333"}, {"website", 2, "0.666667", "0.6667"}},
+		},
+		"an empty key": {
+			Last, "1", []Touch{{day(8, 0), 9, ""}}, []line{{"(none)", 1, "1.000000", "1.0000"}},
+		},
+		"no touch": {TimeDecay, "1", nil, []line{{"(unattributed)", 0, "1.000000", "1.0000"}}},
+		"a touch after the conversion": {
+			First, "1", []Touch{{day(14, 1), 9, "api"}}, []line{{"(unattributed)", 0, "1.000000", "1.0000"}},
+		},
+		"keys by bytes, case kept": {
+			Linear, "0", []Touch{{day(1, 0), 1, "b"}, {day(2, 0), 2, "B"}, {day(3, 0), 3, "é"}, {day(4, 0), 4, "a"}},
+			[]line{
+				{"B", 1, "0.250000", "0.0000"}, {"a", 1, "0.250000", "0.0000"}, {"b", 1, "0.250000", "0.0000"},
+				{"é", 1, "0.250000", "0.0000"},
+			},
+		},
+		"ordered by time": {
+			First, "1", []Touch{{day(2, 0), 1, "late"}, {day(1, 0), 2, "early"}},
+			[]line{{"early", 1, "1.000000", "1.0000"}, {"late", 1, "0.000000", "0.0000"}},
+		},
+		"equal times, ordered by position": {
+			Last, "1", []Touch{{day(2, 0), 6, "later"}, {day(2, 0), 5, "earlier"}},
+			[]line{{"earlier", 1, "0.000000", "0.0000"}, {"later", 1, "1.000000", "1.0000"}},
+		},
+		"the smallest value, two touches": {
+			Linear, "0.0001", []Touch{whatsapp, website},
+			[]line{{"website", 1, "0.500000", "0.0001"}, {"whatsapp", 1, "0.500000", "0.0000"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report := NewReport(rulesOf(of.model))
@@ -85,7 +167,8 @@ func TestReport_WindowEnds(t *testing.T) {
 	report.Add(Conversion{At: at, Touches: []Touch{
 		{day(8, 0) - 1, 1, "before"}, {day(8, 0), 2, "first"}, {at, 3, "last"}, {at + 1, 4, "after"},
 	}})
-	require.Equal(t, []line{{"first", 1, "0.500000", "0.0000"}, {"last", 1, "0.500000", "0.0000"}}, linesOf(report.Rows()))
+	require.Equal(t, []line{{"first", 1, "0.500000", "0.0000"}, {"last", 1, "0.500000", "0.0000"}},
+		linesOf(report.Rows()))
 }
 
 func TestReport_SinceAndUntil(t *testing.T) {
@@ -111,7 +194,9 @@ func TestReport_TotalExceeds64Bits(t *testing.T) {
 }
 
 func TestCredits_OfOneConversion(t *testing.T) {
-	c := Conversion{At: day(5, 0), Value: 5, Touches: []Touch{{day(2, 0), 2, "b"}, {day(1, 0), 1, "a"}, {day(6, 0), 3, "c"}}}
+	c := Conversion{
+		At: day(5, 0), Value: 5, Touches: []Touch{{day(2, 0), 2, "b"}, {day(1, 0), 1, "a"}, {day(6, 0), 3, "c"}},
+	}
 	require.Equal(t, []Credit{
 		{Touch{day(1, 0), 1, "a"}, 500_000, 3}, {Touch{day(2, 0), 2, "b"}, 500_000, 2},
 	}, rulesOf(Linear).Credits(c))
@@ -133,7 +218,8 @@ func TestDecay_HalfLives(t *testing.T) {
 
 func TestParseValue_Amounts(t *testing.T) {
 	for amount, want := range map[string]uint64{
-		"": 0, "0": 0, "0.0001": 1, "1": 10_000, "120000.5": 1_200_005_000, "12.34": 123_400, "999999999999999": 9_999_999_999_999_990_000,
+		"": 0, "0": 0, "0.0001": 1, "1": 10_000, "120000.5": 1_200_005_000, "12.34": 123_400,
+		"999999999999999": 9_999_999_999_999_990_000,
 	} {
 		units, ok := ParseValue(amount)
 		require.True(t, ok, amount)
@@ -162,13 +248,15 @@ func FuzzParseValue(f *testing.F) {
 func someConversions(t *rapid.T) []Conversion {
 	touch := rapid.Custom(func(t *rapid.T) Touch {
 		return Touch{
-			At: day(0, rapid.Int64Range(0, 24*120).Draw(t, "hour")), Position: rapid.Int64Range(1, 1<<40).Draw(t, "position"),
-			Key: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "key"),
+			At:       day(0, rapid.Int64Range(0, 24*120).Draw(t, "hour")),
+			Position: rapid.Int64Range(1, 1<<40).Draw(t, "position"),
+			Key:      rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "key"),
 		}
 	})
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Conversion {
 		return Conversion{
-			At: day(rapid.Int64Range(0, 120).Draw(t, "day"), 0), Value: rapid.Uint64Range(0, 9_999_999_999_999_990_000).Draw(t, "value"),
+			At:      day(rapid.Int64Range(0, 120).Draw(t, "day"), 0),
+			Value:   rapid.Uint64Range(0, 9_999_999_999_999_990_000).Draw(t, "value"),
 			Touches: rapid.SliceOfNDistinct(touch, 0, 12, func(t Touch) int64 { return t.Position }).Draw(t, "touches"),
 		}
 	}), 0, 8).Draw(t, "conversions")
@@ -176,8 +264,9 @@ func someConversions(t *rapid.T) []Conversion {
 
 func someRules(t *rapid.T) Rules {
 	return Rules{
-		Model:  Model(rapid.SampledFrom(Models()).Draw(t, "model")),
-		Window: time.Duration(rapid.IntRange(1, 365).Draw(t, "window")) * Day, HalfLife: time.Duration(rapid.IntRange(1, 400).Draw(t, "halfLife")) * time.Hour,
+		Model:    Model(rapid.SampledFrom(Models()).Draw(t, "model")),
+		Window:   time.Duration(rapid.IntRange(1, 365).Draw(t, "window")) * Day,
+		HalfLife: time.Duration(rapid.IntRange(1, 400).Draw(t, "halfLife")) * time.Hour,
 	}
 }
 
@@ -212,7 +301,9 @@ func TestReport_IgnoresInputOrder(t *testing.T) {
 		rules, conversions := someRules(t), someConversions(t)
 		want := reported(rules, conversions).Rows()
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		random.Shuffle(len(conversions), func(i, j int) { conversions[i], conversions[j] = conversions[j], conversions[i] })
+		random.Shuffle(len(conversions), func(i, j int) {
+			conversions[i], conversions[j] = conversions[j], conversions[i]
+		})
 		for _, c := range conversions {
 			random.Shuffle(len(c.Touches), func(i, j int) { c.Touches[i], c.Touches[j] = c.Touches[j], c.Touches[i] })
 		}
@@ -228,15 +319,17 @@ func TestReport_SingleTouchGetsAllCredit(t *testing.T) {
 	})
 }
 
-// referenceCredits is a reference implementation: it divides the units one touch at a time by fractions, and the rest by searching the largest
-// remainder repeatedly. Weights of TimeDecay are floating-point numbers of 300 bits.
+// referenceCredits is a reference implementation: it divides the units one touch at a time by fractions, and the rest
+// by searching the largest remainder repeatedly. Weights of TimeDecay are floating-point numbers of 300 bits.
 func referenceCredits(rules Rules, conversions []Conversion) map[string]*big.Int {
 	credits := map[string]*big.Int{}
 	for _, c := range conversions {
 		var touches []Touch
 		for _, t := range c.Touches {
 			if t.At <= c.At && c.At-t.At <= int64(rules.Window/time.Millisecond) {
-				at := slices.IndexFunc(touches, func(o Touch) bool { return o.At > t.At || o.At == t.At && o.Position > t.Position })
+				at := slices.IndexFunc(touches, func(o Touch) bool {
+					return o.At > t.At || o.At == t.At && o.Position > t.Position
+				})
 				if at < 0 {
 					at = len(touches)
 				}

@@ -36,9 +36,10 @@ func (r Rules) appendWeights(weights []uint64, touches []Touch) []uint64 {
 // decayOne is the weight of the last touch: weights of TimeDecay are fixed-point numbers with 63 binary decimals.
 const decayOne = 1 << 63
 
-// factors has the powers of 2 that the fraction of a negative exponent is made of: of its 63 binary decimals, part i has nine, and
-// factors[i][n] is the power for those that are the number n. The power of one binary decimal is the square root of that of the one
-// before it, and that of several is their product. All are rounded down to 63 binary decimals.
+// factors has the powers of 2 that the fraction of a negative exponent is made of: of its 63 binary decimals, part i
+// has nine, and factors[i][n] is the power for those that are the number n. The power of one binary decimal is the
+// square root of that of the one before it, and that of several is their product. All are rounded down to 63 binary
+// decimals.
 var factors = func() (factors [7][512]uint64) {
 	square := new(big.Int).Lsh(big.NewInt(1), 2*63-1) // 1/2, with 126
 	for i := range factors {
@@ -63,8 +64,8 @@ func product(a, b uint64) uint64 {
 	return high<<1 | low>>63
 }
 
-// decay returns 2^(-age/halfLife). It is defined by whole numbers, so that it is the same on every machine: the fraction of the
-// half-lives has 63 binary decimals, rounded down, and the weight is the product of its factors.
+// decay returns 2^(-age/halfLife). It is defined by whole numbers, so that it is the same on every machine: the
+// fraction of the half-lives has 63 binary decimals, rounded down, and the weight is the product of its factors.
 func decay(age, halfLife int64) uint64 {
 	whole, rest := uint64(age/halfLife), uint64(age%halfLife)
 	if whole > 63 {
@@ -83,9 +84,9 @@ type remainder struct {
 	touch int
 }
 
-// appendShares divides units in proportion to weights, by largest remainder: each touch gets its share rounded down, and the touches with
-// the largest remainders get one more of the remaining units, of equal remainders the earlier touch. The sum of the weights is less
-// than 2^63, and not 0.
+// appendShares divides units in proportion to weights, by largest remainder: each touch gets its share rounded down,
+// and the touches with the largest remainders get one more of the remaining units, of equal remainders the earlier
+// touch. The sum of the weights is less than 2^63, and not 0.
 func appendShares(shares []uint64, remainders []remainder, units uint64, weights []uint64) ([]uint64, []remainder) {
 	var sum uint64
 	for _, weight := range weights {

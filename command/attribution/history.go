@@ -7,8 +7,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// History is the stages, values and touches of a lead over the whole log, so that a conversion can be computed as of any position. It has
-// no personal data, so an erasure does not change it.
+// History is the stages, values and touches of a lead over the whole log, so that a conversion can be computed as of
+// any position. It has no personal data, so an erasure does not change it.
 type History struct {
 	Stages  []Stage // in the order of the log
 	Values  []Value // likewise
@@ -31,8 +31,8 @@ type Value struct {
 	Units    uint64
 }
 
-// Seen is a touch and the position since which it belongs to the lead: its own, that of a later join or split, or that of the arrival that
-// linked its visitor. It belongs to the lead before Until; 0 is for good.
+// Seen is a touch and the position since which it belongs to the lead: its own, that of a later join or split, or that
+// of the arrival that linked its visitor. It belongs to the lead before Until; 0 is for good.
 type Seen struct {
 	Touch
 	Since, Until int64
@@ -102,7 +102,8 @@ func (h *History) AsOf(position int64, won []string) (m Moment, converted bool) 
 	return m, true
 }
 
-// Conversion returns the lead's conversion as of a position, if it has one, with all touches known by then. With visits, visits count too.
+// Conversion returns the lead's conversion as of a position, if it has one, with all touches known by then. With
+// visits, visits count too.
 func (h *History) Conversion(lead string, position int64, won []string, visits bool) (c Conversion, converted bool) {
 	m, converted := h.AsOf(position, won)
 	if !converted {
@@ -131,7 +132,8 @@ type Span struct {
 // Forever is the end of a span that has none yet.
 const Forever = 1<<63 - 1
 
-// Spans returns the lead's conversions over the whole log, in order. Their touches are those of the history; none ends within a span.
+// Spans returns the lead's conversions over the whole log, in order. Their touches are those of the history; none ends
+// within a span.
 func (h *History) Spans(won Won) (spans []Span) {
 	var changes []int64
 	for _, s := range h.Stages {

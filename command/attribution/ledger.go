@@ -65,11 +65,14 @@ type visitor struct {
 
 // NewLedger returns an empty ledger, of touches with one key.
 func NewLedger(by Key) *Ledger {
-	return &Ledger{by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{}, arrivals: map[int64]arrived{}}
+	return &Ledger{
+		by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{},
+		arrivals: map[int64]arrived{},
+	}
 }
 
-// Add folds an event, and returns the leads whose histories it changed. Events must be added in log order; those that attribution does not
-// need are ignored. No personal member is read, so an event of an erased person counts as before.
+// Add folds an event, and returns the leads whose histories it changed. Events must be added in log order; those that
+// attribution does not need are ignored. No personal member is read, so an event of an erased person counts as before.
 func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 	id := event.LeadID(fact.Stream)
 	switch data := fact.Data.(type) {
@@ -88,7 +91,9 @@ func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 		from.Stages = append(from.Stages, Stage{position, fact.At.UnixMilli(), NoStage})
 		return []string{id, data.From}
 	case event.LeadSplit:
-		l.set(id, data.StatusAt, position, event.LeadFields{Status: data.Status, OpportunityValue: cmp.Or(data.OpportunityValue, "0")})
+		l.set(id, data.StatusAt, position, event.LeadFields{
+			Status: data.Status, OpportunityValue: cmp.Or(data.OpportunityValue, "0"),
+		})
 		if data.Into != "" {
 			l.move(id, data.Into, position, data.Touches)
 			return []string{id, data.Into}
@@ -131,8 +136,13 @@ func (l *Ledger) Leads() iter.Seq2[string, *History] {
 	}
 }
 
-func (l *Ledger) arrive(id string, fact *event.Fact, position int64, source string, of event.Campaign, kept event.KeptArrival, visitor string) {
-	key := Channel{source, of.UTMMedium, of.UTMCampaign, of.UTMSource, kept.IntakeID, TouchCredential(fact.Metadata.Credential)}.Key(l.by)
+func (l *Ledger) arrive(
+	id string, fact *event.Fact, position int64, source string, of event.Campaign, kept event.KeptArrival,
+	visitor string,
+) {
+	key := Channel{
+		source, of.UTMMedium, of.UTMCampaign, of.UTMSource, kept.IntakeID, TouchCredential(fact.Metadata.Credential),
+	}.Key(l.by)
 	h := l.Lead(id)
 	h.Touches = append(h.Touches, Seen{Touch: Touch{kept.SeenAt(fact.At).UnixMilli(), position, key}, Since: position})
 	l.arrivals[position] = arrived{fact.ID.String(), visitor}
@@ -149,12 +159,14 @@ func (l *Ledger) set(id string, at time.Time, position int64, fields event.LeadF
 	}
 }
 
-// move gives arrivals of one lead to another, with the visitors that they are linked with: those that a split names, or all.
+// move gives arrivals of one lead to another, with the visitors that they are linked with: those that a split names, or
+// all.
 func (l *Ledger) move(from, into string, position int64, touches []string) {
 	h, source := l.Lead(into), l.Lead(from)
 	for i := range source.Touches {
 		t := &source.Touches[i]
-		if arrived := l.arrivals[t.Position]; !t.Visit && t.Until == 0 && (touches == nil || slices.Contains(touches, arrived.id)) {
+		if arrived := l.arrivals[t.Position]; !t.Visit && t.Until == 0 &&
+			(touches == nil || slices.Contains(touches, arrived.id)) {
 			t.Until = position
 			h.Touches = append(h.Touches, Seen{Touch: t.Touch, Since: position})
 			l.link(into, arrived.visitor, position)
@@ -182,7 +194,9 @@ func (l *Ledger) link(id, stream string, position int64) {
 	v.leads = append(v.leads, id)
 	h := l.Lead(id)
 	for _, t := range v.visits {
-		if i := slices.IndexFunc(h.Touches, func(of Seen) bool { return of.Visit && of.Position == t.Position }); i >= 0 {
+		if i := slices.IndexFunc(h.Touches, func(of Seen) bool {
+			return of.Visit && of.Position == t.Position
+		}); i >= 0 {
 			h.Touches[i].Until = 0 // it was linked before
 			continue
 		}
@@ -199,7 +213,9 @@ func (l *Ledger) unlink(id, stream string, position int64) {
 	h := l.Lead(id)
 	for i := range h.Touches {
 		t := &h.Touches[i]
-		if t.Visit && t.Until == 0 && slices.ContainsFunc(v.visits, func(visit Touch) bool { return visit.Position == t.Position }) {
+		if t.Visit && t.Until == 0 && slices.ContainsFunc(v.visits, func(visit Touch) bool {
+			return visit.Position == t.Position
+		}) {
 			t.Until = position
 		}
 	}
@@ -215,7 +231,9 @@ func (l *Ledger) visitor(stream string) *visitor {
 }
 
 func (l *Ledger) visit(fact *event.Fact, position int64, data *event.VisitorActed) []string {
-	key := Channel{"", data.UTMMedium, data.UTMCampaign, data.UTMSource, "", TouchCredential(fact.Metadata.Credential)}.Key(l.by)
+	key := Channel{
+		"", data.UTMMedium, data.UTMCampaign, data.UTMSource, "", TouchCredential(fact.Metadata.Credential),
+	}.Key(l.by)
 	v := l.visitor(fact.Stream)
 	t := Touch{data.At.UnixMilli(), position, key}
 	v.visits = append(v.visits, t)

@@ -9,8 +9,13 @@ import (
 
 func TestPaths_Steps(t *testing.T) {
 	paths := NewPaths(rulesOf(Last))
-	paths.Add(Conversion{At: day(9, 0), Touches: []Touch{{day(3, 0), 3, "b"}, {day(1, 0), 1, "a"}, {day(2, 0), 2, "a"}}})
-	paths.Add(Conversion{At: day(9, 0), Touches: []Touch{{day(1, 0), 4, "a"}, {day(2, 0), 5, "b"}, {day(10, 0), 6, "after the conversion"}}})
+	paths.Add(Conversion{
+		At: day(9, 0), Touches: []Touch{{day(3, 0), 3, "b"}, {day(1, 0), 1, "a"}, {day(2, 0), 2, "a"}},
+	})
+	paths.Add(Conversion{
+		At:      day(9, 0),
+		Touches: []Touch{{day(1, 0), 4, "a"}, {day(2, 0), 5, "b"}, {day(10, 0), 6, "after the conversion"}},
+	})
 	paths.Add(Conversion{At: day(100, 0), Touches: []Touch{{day(9, 0), 7, "before the window"}, {day(99, 0), 8, ""}}})
 	paths.Add(Conversion{At: day(9, 0)})
 	require.Equal(t, []Step{{"a", "b", 2}, {"b", WonStep, 2}, {None, WonStep, 1}, {"a", "a", 1}}, paths.Steps(10))

@@ -1,9 +1,9 @@
-// Package claim decides on the owners of unique values: the phone numbers and email addresses of an account's leads, its slots for
-// API tokens and webhook endpoints, the idempotency keys of requests.
+// Package claim decides on the owners of unique values: the phone numbers and email addresses of an account's leads,
+// its slots for API tokens and webhook endpoints, the idempotency keys of requests.
 //
-// A claim is a uniqueness constraint on the log. Its stream is named by a keyed hash of account, kind and value. The first caller
-// appends to it expecting no stream, and all others get a conflict. The claim names its holder, and is appended together with the
-// holder's own events. A claim whose holder has ended counts as free.
+// A claim is a uniqueness constraint on the log. Its stream is named by a keyed hash of account, kind and value. The
+// first caller appends to it expecting no stream, and all others get a conflict. The claim names its holder, and is
+// appended together with the holder's own events. A claim whose holder has ended counts as free.
 package claim
 
 import (
@@ -41,8 +41,8 @@ const (
 // Names makes the stream names of claims. Its key never rotates: with another key, no claim would be found again.
 type Names struct{ keyed hash.Cloner } // an HMAC with the key, before any data
 
-// NewNames returns names under a secret key of 32 bytes. Without the key, a reader of the log cannot find out whose claim
-// a stream is by trying phone numbers.
+// NewNames returns names under a secret key of 32 bytes. Without the key, a reader of the log cannot find out whose
+// claim a stream is by trying phone numbers.
 func NewNames(key []byte) Names {
 	mac := hmac.New(sha256.New, key)
 	mac.Reset() // makes it store its state after the key, which Clone copies
@@ -59,8 +59,8 @@ func (n Names) sum(to, data []byte) []byte {
 	return mac.Sum(to)
 }
 
-// hashLength is how many bytes of the HMAC name a stream. With 128 bits a collision is practically impossible, and a longer name
-// would make the index on stream names larger, which is expensive on a large log.
+// hashLength is how many bytes of the HMAC name a stream. With 128 bits a collision is practically impossible, and a
+// longer name would make the index on stream names larger, which is expensive on a large log.
 const hashLength = 16
 
 // Stream returns the name of the claim on a value. All forms of one phone number have the same.
@@ -76,8 +76,8 @@ func (n Names) Visitor(account, id string) string {
 	return n.name(event.VisitorStream(account, ""), account, "visitor", id)
 }
 
-// name returns a prefix followed by a hash of three parts. The parts are separated by NUL, which no part contains. The parts, the
-// hash and the name share one buffer, because every capture needs two names.
+// name returns a prefix followed by a hash of three parts. The parts are separated by NUL, which no part contains. The
+// parts, the hash and the name share one buffer, because every capture needs two names.
 func (n Names) name(prefix, account, kind, value string) string {
 	text := make([]byte, 0, 64)
 	for _, part := range [...]string{account, kind, value} {
@@ -92,12 +92,13 @@ func (n Names) Slot(account string, kind Kind, slot int) string {
 	return n.Stream(account, kind, strconv.Itoa(slot))
 }
 
-// Digest returns a keyed hash of a request body of an account. The order of members at any depth, escapes in strings and white
-// space do not matter: programs with objects in hash tables may write the same body differently each time.
+// Digest returns a keyed hash of a request body of an account. The order of members at any depth, escapes in strings
+// and white space do not matter: programs with objects in hash tables may write the same body differently each time.
 func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	var data []byte
 	write := func(part string) {
-		data = append(binary.BigEndian.AppendUint64(data, uint64(len(part))), part...) // "a", "bc" must not hash like "ab", "c"
+		// "a", "bc" must not hash like "ab", "c"
+		data = append(binary.BigEndian.AppendUint64(data, uint64(len(part))), part...)
 	}
 	write("leadlog request body")
 	write(account)
@@ -110,7 +111,8 @@ func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	return n.sum(nil, data)
 }
 
-// Tag authenticates a text that an account is given and gives back, such as a cursor. It cannot be made without the key.
+// Tag authenticates a text that an account is given and gives back, such as a cursor. It cannot be made without the
+// key.
 func (n Names) Tag(account, text string) []byte {
 	data := []byte("leadlog tag\x00" + account + "\x00" + text)
 	return n.sum(nil, data)[:hashLength]
@@ -123,12 +125,13 @@ func (n Names) Fingerprint() []byte {
 
 // State is the fold of a claim's stream.
 type State struct {
-	Kind      Kind
-	Account   string
-	Holder    string             // id of the lead, token or endpoint that has the value; empty when it is free
-	Bound     event.ClaimBound   // of an idempotency key or a delivery id; zero when it is free
-	Kept      []event.ClaimBound // requests with an idempotency key that were quarantined; the key stays free for other bodies
-	UpdatedAt time.Time          // of the latest fact
+	Kind    Kind
+	Account string
+	Holder  string           // id of the lead, token or endpoint that has the value; empty when it is free
+	Bound   event.ClaimBound // of an idempotency key or a delivery id; zero when it is free
+	// requests with an idempotency key that were quarantined; the key stays free for other bodies
+	Kept      []event.ClaimBound
+	UpdatedAt time.Time // of the latest fact
 }
 
 // Evolve folds one fact into the state.

@@ -31,9 +31,13 @@ func TestStream_Stable(t *testing.T) {
 	require.Equal(t, "claim-d77989779b1bf377a25151aa9d58a3dc", names.Stream("acme", Phone, "+919876543210"))
 	require.Equal(t, "claim-32744a316aef15ab5b184ef78d68c6fb", names.Slot("acme", TokenSlot, 5))
 	require.Equal(t, "visitor-acme-25f24b9da2cdab695c5d32cf3836d77c", names.Visitor("acme", "v-1"))
-	require.Equal(t, "ffcfb7ef771e563f5d10e12ae2f62a7c", hex.EncodeToString(names.Fingerprint()), "another fingerprint would be rejected as another key")
-	require.Equal(t, "84eade8aa0deea05a3d05e00edb7ac32b6b82505cb1cc1308c02d474651f0de9", hex.EncodeToString(names.Digest("acme",
-		map[string]jsontext.Value{"phone": jsontext.Value(`"98765 43210"`), "customFields": jsontext.Value(`{"b": 1, "a":2}`)})),
+	require.Equal(t, "ffcfb7ef771e563f5d10e12ae2f62a7c", hex.EncodeToString(names.Fingerprint()),
+		"another fingerprint would be rejected as another key")
+	require.Equal(t, "84eade8aa0deea05a3d05e00edb7ac32b6b82505cb1cc1308c02d474651f0de9",
+		hex.EncodeToString(names.Digest("acme",
+			map[string]jsontext.Value{
+				"phone": jsontext.Value(`"98765 43210"`), "customFields": jsontext.Value(`{"b": 1, "a":2}`),
+			})),
 		"another digest would turn a repeat into a conflict")
 }
 
@@ -49,7 +53,8 @@ func TestVisitor_KeyedHash(t *testing.T) {
 		require.NotEqual(t, name, other, what)
 	}
 	claimed := NewNames(key(1)).Stream("acme", Email, "ann@example.com")
-	require.NotContains(t, name, claimed[len(event.ClaimPrefix):], "the name does not contain the hash of the email's claim")
+	require.NotContains(t, name, claimed[len(event.ClaimPrefix):],
+		"the name does not contain the hash of the email's claim")
 }
 
 func TestStream_DiffersByPart(t *testing.T) {
@@ -80,7 +85,8 @@ func TestStream_NoConcatenationCollision(t *testing.T) {
 		{{"a", "b", ""}, {"a", "", "b"}},
 	} {
 		one, other := c[0], c[1]
-		require.NotEqual(t, names.Stream(one[0], Kind(one[1]), one[2]), names.Stream(other[0], Kind(other[1]), other[2]),
+		require.NotEqual(t, names.Stream(one[0], Kind(one[1]), one[2]),
+			names.Stream(other[0], Kind(other[1]), other[2]),
 			"%q and %q", one, other)
 	}
 }

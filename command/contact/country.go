@@ -12,9 +12,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// RegionOf returns the region, an ISO 3166 alpha-2 code in capitals, that a text names: by its country code (+49, 0049, 49), its code in
-// ISO 3166 (DE, DEU) or its name in English, German, French, Spanish, Portuguese, Italian, Dutch or Hindi. It is empty for any other text.
-// Of several regions with one country code it is the main one, whose numbering plan has the numbers of all.
+// RegionOf returns the region, an ISO 3166 alpha-2 code in capitals, that a text names: by its country code (+49, 0049,
+// 49), its code in ISO 3166 (DE, DEU) or its name in English, German, French, Spanish, Portuguese, Italian, Dutch or
+// Hindi. It is empty for any other text. Of several regions with one country code it is the main one, whose numbering
+// plan has the numbers of all.
 func RegionOf(country string) string {
 	if len(country) > maxCountry {
 		return ""
@@ -51,7 +52,8 @@ func regionOfCode(country string) string {
 	return ""
 }
 
-// countryKey reduces the name of a country to lower-case letters without marks, so that spellings of one name are equal.
+// countryKey reduces the name of a country to lower-case letters without marks, so that spellings of one name are
+// equal.
 func countryKey(name string) string {
 	return strings.ToLower(strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.Is(unicode.Mc, r) {

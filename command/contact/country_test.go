@@ -12,9 +12,14 @@ import (
 func TestRegionOf_Texts(t *testing.T) {
 	t.Parallel()
 	for region, texts := range map[string][]string{
-		"IN": {"IN", "in", "IND", "India", " INDIA ", "भारत", "Inde", "+91", "0091", "91", "(+91)", "९१", "India (+91)", "+91 (India)", "IN +91"},
+		"IN": {
+			"IN", "in", "IND", "India", " INDIA ", "भारत", "Inde", "+91", "0091", "91", "(+91)", "९१",
+			"India (+91)", "+91 (India)", "IN +91",
+		},
 		"DE": {"DE", "deu", "Germany", "Deutschland", "Allemagne", "+49", "+49 DE"},
-		"US": {"US", "USA", "U.S.A.", "United States", "Estados Unidos", "Vereinigte Staaten", "+1", "1", "+1-876", "1876"},
+		"US": {
+			"US", "USA", "U.S.A.", "United States", "Estados Unidos", "Vereinigte Staaten", "+1", "1", "+1-876", "1876",
+		},
 		"GB": {"GB", "UK", "United Kingdom", "Great Britain", "England", "44"},
 		"AE": {"AE", "UAE", "U.A.E.", "United Arab Emirates", "971"},
 		"CI": {"CI", "Côte d'Ivoire", "Cote d’Ivoire", "COTE D IVOIRE", "Ivory Coast", "225"},
@@ -22,7 +27,10 @@ func TestRegionOf_Texts(t *testing.T) {
 		"AT": {"Österreich", "O\u0308sterreich", "Austria"},
 		"XK": {"Kosovo", "+383"},
 		"MT": {"356"}, // a country code, not the number of India in ISO 3166
-		"":   {"", " ", "Earth", "Congo", "+800", "0", "00", "999999", "12345", "+", "-", strings.Repeat("India", 100), "\xff"},
+		"": {
+			"", " ", "Earth", "Congo", "+800", "0", "00", "999999", "12345", "+", "-", strings.Repeat("India", 100),
+			"\xff",
+		},
 	} {
 		for _, text := range texts {
 			require.Equal(t, region, RegionOf(text), "%q", text)

@@ -67,7 +67,8 @@ func ParseEmail(raw string) (string, error) {
 	return email, nil
 }
 
-// withoutLink returns the address of a link (RFC 6068), and of a text with encoded spaces at its ends, which no person's address has.
+// withoutLink returns the address of a link (RFC 6068), and of a text with encoded spaces at its ends, which no
+// person's address has.
 func withoutLink(s string) string {
 	const space, scheme = "%20", "mailto:"
 	for {

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// Ignored is an account's list of contacts that identify no person, such as those that test forms and call centers fill in. Its entries are as
-// ParseIgnored returns them.
+// Ignored is an account's list of contacts that identify no person, such as those that test forms and call centers fill
+// in. Its entries are as ParseIgnored returns them.
 type Ignored []string
 
 var errIgnored = errors.New("must be a phone, an email, *@domain or local@*")
 
-// ParseIgnored reads an entry of the list: a phone in any form, an email, *@domain or local@*. Digits that are no phone stay digits.
+// ParseIgnored reads an entry of the list: a phone in any form, an email, *@domain or local@*. Digits that are no phone
+// stay digits.
 func ParseIgnored(raw, region string) (string, error) {
 	const anyLocal, anyDomain = "*@", "@*"
 	text := trim(raw)

@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// ParseName returns the name of a person as it is stored: each control character a space, without white space and invisible characters
-// at the ends. It is empty for what is no name: punctuation, and what a program or a template leaves in the place of a name, also in the
-// places of a first and a last one. Markup and repeated spaces stay: they are escaped where a name is shown.
+// ParseName returns the name of a person as it is stored: each control character a space, without white space and
+// invisible characters at the ends. It is empty for what is no name: punctuation, and what a program or a template
+// leaves in the place of a name, also in the places of a first and a last one. Markup and repeated spaces stay: they
+// are escaped where a name is shown.
 func ParseName(raw string) string {
 	name := withoutJunk(OneLine(raw))
 	if placeholder(name) {
@@ -32,8 +33,8 @@ func controlToSpace(r rune) rune {
 	return r
 }
 
-// withoutJunk removes white space and invisible characters from the ends, but not the ones that spell the last letter: a joiner after a
-// virama, as older texts spell chillu letters of Malayalam, and a selector of an ideograph's variant.
+// withoutJunk removes white space and invisible characters from the ends, but not the ones that spell the last letter:
+// a joiner after a virama, as older texts spell chillu letters of Malayalam, and a selector of an ideograph's variant.
 func withoutJunk(name string) string {
 	short := trim(name)
 	if len(short) == len(name) {
@@ -42,7 +43,8 @@ func withoutJunk(name string) string {
 	tail := name[strings.Index(name, short)+len(short):]
 	next, size := utf8.DecodeRuneInString(tail)
 	last, _ := utf8.DecodeLastRuneInString(short)
-	if next == '\u200D' && viramas[last] || next >= 0xE0100 && unicode.Is(unicode.Variation_Selector, next) && unicode.Is(unicode.Han, last) {
+	if next == '\u200D' && viramas[last] || next >= 0xE0100 && unicode.Is(unicode.Variation_Selector, next) &&
+		unicode.Is(unicode.Han, last) {
 		return short + tail[:size]
 	}
 	return short
@@ -50,14 +52,19 @@ func withoutJunk(name string) string {
 
 // viramas remove the vowel of the letter before them, in the scripts of India.
 var viramas = map[rune]bool{
-	'\u094D': true, '\u09CD': true, '\u0A4D': true, '\u0ACD': true, '\u0B4D': true, '\u0BCD': true, '\u0C4D': true, '\u0CCD': true, '\u0D4D': true,
+	'\u094D': true, '\u09CD': true, '\u0A4D': true, '\u0ACD': true, '\u0B4D': true, '\u0BCD': true, '\u0C4D': true,
+	'\u0CCD': true, '\u0D4D': true,
 	'\u0DCA': true,
 }
 
 // placeholders are what programs write for a value that they lack. In another case some are names, such as Null.
-var placeholders = [...]string{"undefined", "[object Object]", "null", "NULL", "None", "none", "NaN", "N/A", "n/a", "(null)", "<null>", "<nil>", "<no value>"}
+var placeholders = [...]string{
+	"undefined", "[object Object]", "null", "NULL", "None", "none", "NaN", "N/A", "n/a", "(null)", "<null>", "<nil>",
+	"<no value>",
+}
 
-// maxPlaceholder is the maximum size of what is taken for no name, in bytes. It bounds the time of looking for the ends of fields.
+// maxPlaceholder is the maximum size of what is taken for no name, in bytes. It bounds the time of looking for the ends
+// of fields.
 const maxPlaceholder = 1000
 
 // placeholder reports whether a text consists of placeholders, fields of templates and punctuation.
@@ -82,7 +89,9 @@ func withoutPlaceholder(s string) string {
 			return rest
 		}
 	}
-	for _, field := range [...]struct{ begin, end string }{{"{{", "}}"}, {"${", "}"}, {"{", "}"}, {"*|", "|*"}, {"<%", "%>"}} {
+	for _, field := range [...]struct{ begin, end string }{
+		{"{{", "}}"}, {"${", "}"}, {"{", "}"}, {"*|", "|*"}, {"<%", "%>"},
+	} {
 		if inside, found := strings.CutPrefix(s, field.begin); found {
 			if _, rest, closed := strings.Cut(inside, field.end); closed {
 				return rest
@@ -90,7 +99,8 @@ func withoutPlaceholder(s string) string {
 		}
 	}
 	if inside, found := strings.CutPrefix(s, "%"); found { // %FIRST_NAME%
-		if word, rest, closed := strings.Cut(inside, "%"); closed && word != "" && !strings.ContainsFunc(word, unicode.IsSpace) {
+		if word, rest, closed := strings.Cut(inside, "%"); closed && word != "" &&
+			!strings.ContainsFunc(word, unicode.IsSpace) {
 			return rest
 		}
 	}

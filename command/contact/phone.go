@@ -38,11 +38,12 @@ const (
 	File               // an import
 )
 
-// Hint is what is known of a phone number beside its text. The zero Hint is that of a call, with nothing beside the number.
+// Hint is what is known of a phone number beside its text. The zero Hint is that of a call, with nothing beside the
+// number.
 type Hint struct {
 	From Source
-	// Country is what a field or column beside the number says of it: a country code, an ISO 3166 code or a country's name. Any other
-	// text is ignored.
+	// Country is what a field or column beside the number says of it: a country code, an ISO 3166 code or a country's
+	// name. Any other text is ignored.
 	Country string
 }
 
@@ -119,9 +120,9 @@ func (p phoneText) read(region string) string {
 	return found
 }
 
-// lacksTrunkPrefix reports whether digits that begin with the region's country code were read as a national number, but without the
-// prefix that such numbers have there. Then they are more likely international without a plus, as WhatsApp and many forms write them. A
-// ten-digit Indian mobile is commonly written without the prefix.
+// lacksTrunkPrefix reports whether digits that begin with the region's country code were read as a national number, but
+// without the prefix that such numbers have there. Then they are more likely international without a plus, as WhatsApp
+// and many forms write them. A ten-digit Indian mobile is commonly written without the prefix.
 func (p phoneText) lacksTrunkPrefix(parsed *phonenumbers.PhoneNumber, number string) bool {
 	code := number[1 : len(number)-min(len(p.digits), len(number)-1)]
 	return code != "" && number[1+len(code):] == p.digits && strings.HasPrefix(p.digits, code) &&
@@ -129,8 +130,8 @@ func (p phoneText) lacksTrunkPrefix(parsed *phonenumbers.PhoneNumber, number str
 		phonenumbers.NormalizeDigitsOnly(phonenumbers.Format(parsed, phonenumbers.NATIONAL)) != p.digits
 }
 
-// readings returns what a number that is not valid as it is written in a region may mean. Parsed is how the library reads it; nil if it
-// cannot.
+// readings returns what a number that is not valid as it is written in a region may mean. Parsed is how the library
+// reads it; nil if it cannot.
 func (p phoneText) readings(parsed *phonenumbers.PhoneNumber, region string) (readings []string) {
 	bare := strings.TrimLeft(p.digits, "0")
 	own := strconv.Itoa(phonenumbers.GetCountryCodeForRegion(region))
@@ -176,7 +177,8 @@ func formerlyValid(number string) bool {
 	return fold != number && valid(fold)
 }
 
-// indianMobile reports whether digits are the national number of a mobile in India. All that begin with 6 to 9 are valid.
+// indianMobile reports whether digits are the national number of a mobile in India. All that begin with 6 to 9 are
+// valid.
 func indianMobile(digits string) bool { return len(digits) == 10 && digits[0] >= '6' }
 
 // KnownRegion reports whether region is an ISO 3166 alpha-2 code, in capitals,
@@ -286,8 +288,8 @@ func knownCallingCode(number string) bool {
 	return false
 }
 
-// NamesPerson reports whether a value has an email, or a phone in any of the ways it is written: with punctuation, in other digits,
-// or without its country code, which has at most three. An empty phone is in no value.
+// NamesPerson reports whether a value has an email, or a phone in any of the ways it is written: with punctuation, in
+// other digits, or without its country code, which has at most three. An empty phone is in no value.
 func NamesPerson(value, phone string) bool {
 	if !IsASCII(value) {
 		value = norm.NFKC.String(value)

@@ -180,15 +180,16 @@ func written(number *phonenumbers.PhoneNumber) map[string]string {
 	}
 }
 
-// A valid number of any region is read as itself, in each form that an account of the region may get, or refused. It is another number
-// only if the same digits are the national form of that.
+// A valid number of any region is read as itself, in each form that an account of the region may get, or refused. It is
+// another number only if the same digits are the national form of that.
 func TestParsePhone_EveryRegion(t *testing.T) {
 	t.Parallel()
 	plans := numberingPlans(t)
 	rapid.Check(t, func(t *rapid.T) {
 		plan := rapid.SampledFrom(plans).Draw(t, "plan")
 		number, err := phonenumbers.Parse("+"+plan.code+rapid.StringMatching(plan.pattern).Draw(t, "number"), "")
-		if err != nil || !phonenumbers.IsValidNumber(number) || phonenumbers.GetRegionCodeForNumber(number) != plan.region {
+		if err != nil || !phonenumbers.IsValidNumber(number) ||
+			phonenumbers.GetRegionCodeForNumber(number) != plan.region {
 			return
 		}
 		e164 := phonenumbers.Format(number, phonenumbers.E164)
@@ -206,7 +207,8 @@ func TestParsePhone_EveryRegion(t *testing.T) {
 			other, err := phonenumbers.Parse(got, "")
 			require.NoError(t, err)
 			require.Equal(t, "international digits", form, "%s of %s is read as %s", text, e164, got)
-			require.True(t, written(other)["national digits"] == text || plan.region == "IN" && indianMobile(text), "%s of %s is read as %s", text, e164, got)
+			require.True(t, written(other)["national digits"] == text || plan.region == "IN" && indianMobile(text),
+				"%s of %s is read as %s", text, e164, got)
 		}
 	})
 }
@@ -222,11 +224,13 @@ func numberingPlans(t *testing.T) (plans []numberingPlan) {
 			continue
 		}
 		for _, numbers := range []*phonenumbers.PhoneNumberDesc{
-			region.GetFixedLine(), region.GetMobile(), region.GetTollFree(), region.GetUan(), region.GetVoip(), region.GetPersonalNumber(),
-			region.GetSharedCost(), region.GetPremiumRate(),
+			region.GetFixedLine(), region.GetMobile(), region.GetTollFree(), region.GetUan(), region.GetVoip(),
+			region.GetPersonalNumber(), region.GetSharedCost(), region.GetPremiumRate(),
 		} {
 			if pattern := numbers.GetNationalNumberPattern(); pattern != "" && pattern != "NA" {
-				plans = append(plans, numberingPlan{region.GetId(), strconv.Itoa(int(region.GetCountryCode())), pattern})
+				plans = append(plans, numberingPlan{
+					region.GetId(), strconv.Itoa(int(region.GetCountryCode())), pattern,
+				})
 			}
 		}
 	}
@@ -244,7 +248,10 @@ func TestParsePhone_ShortcutAgrees(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, raw, got)
 	})
-	for _, raw := range []string{"+9109876543210", "+915876543210", "+11234567890", "+91987654321", "+91 9876543210", "+9198765432１", "+91987654321x", "+91x876543210", "+1202555012x", "+1x025550123"} {
+	for _, raw := range []string{
+		"+9109876543210", "+915876543210", "+11234567890", "+91987654321", "+91 9876543210", "+9198765432１",
+		"+91987654321x", "+91x876543210", "+1202555012x", "+1x025550123",
+	} {
 		require.False(t, canonical(raw), raw)
 	}
 }
@@ -407,9 +414,13 @@ func TestFoldPhone_Forms(t *testing.T) {
 func TestFoldPhone_Laws(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		phone := rapid.StringMatching(`\+(52[1-9]?[2-9][0-9]{9}|55[1-9][1-9]9?[2-9][0-9]{7}|229(01)?[24-9][0-9]{7}|549?11[2-9][0-9]{7}`+
-			`|225(0[157]|2[157])?[0-9]{8}|241[0167]?[1-7][0-9]{6}|84(1[2689])?[0-9]{8}|57(60)?[1-8][0-9]{7}|[1-9][0-9]{6,14})`).
-			Filter(func(phone string) bool { _, err := ParsePhone(phone, "IN", Hint{}); return err == nil }).Draw(t, "phone")
+		phone :=
+			rapid.StringMatching(`\+(52[1-9]?[2-9][0-9]{9}|55[1-9][1-9]9?[2-9][0-9]{7}|229(01)?[24-9][0-9]{7}|549?11[2-9][0-9]{7}`+
+				`|225(0[157]|2[157])?[0-9]{8}|241[0167]?[1-7][0-9]{6}|84(1[2689])?[0-9]{8}|57(60)?[1-8][0-9]{7}|[1-9][0-9]{6,14})`).
+				Filter(func(phone string) bool {
+					_, err := ParsePhone(phone, "IN", Hint{})
+					return err == nil
+				}).Draw(t, "phone")
 		phone, err := ParsePhone(phone, "IN", Hint{})
 		require.NoError(t, err)
 		requireFoldLaws(t, phone)
@@ -424,15 +435,20 @@ func TestParsePhone_Idempotent(t *testing.T) {
 			rapid.StringMatching(`\+[1-9][0-9]{6,14}`),
 			rapid.String(),
 		).Draw(t, "raw")
-		requirePhoneLaws(t, raw, rapid.SampledFrom([]string{"IN", "US", "DE", "ID", "IT", "MX", "AR", "BR", "CI", "CO", "GA", "VN", ""}).Draw(t, "region"))
+		requirePhoneLaws(t, raw,
+			rapid.SampledFrom([]string{"IN", "US", "DE", "ID", "IT", "MX", "AR", "BR", "CI", "CO", "GA", "VN", ""}).
+				Draw(t, "region"))
 	})
 }
 
 func FuzzParsePhone(f *testing.F) {
 	for _, raw := range []string{
 		"9876543210", "+919876543210", "00919876543210", "+91 (0) 98765-43210", "tel:+1-202-555-0123;ext=5",
-		"+551187654321", "+5521987654321", "+22997123456", "+2290197123456", "+525512345678", "９８７６５４３２１０", "٩٨٧٦٥٤٣٢١٠", "98765\u00a043210", "p:+5215512345678", "+54 9 11 2345 6789", "+390669821234", "+55 0 21 11 2345-6789", "\xff",
-		"0919876543210", "+91 919876543210", "4915123456789", "001-202-555-0123x1234", "whatsapp:5215512345678", "044 55 1234 5678", "0168 123 4567", "06 03 12 34", "07 12 34 56", "(1) 234 5678", "98765 43210, ext: 12",
+		"+551187654321", "+5521987654321", "+22997123456", "+2290197123456", "+525512345678",
+		"９８７６５４３２１０", "٩٨٧٦٥٤٣٢١٠", "98765\u00a043210", "p:+5215512345678",
+		"+54 9 11 2345 6789", "+390669821234", "+55 0 21 11 2345-6789", "\xff",
+		"0919876543210", "+91 919876543210", "4915123456789", "001-202-555-0123x1234", "whatsapp:5215512345678",
+		"044 55 1234 5678", "0168 123 4567", "06 03 12 34", "07 12 34 56", "(1) 234 5678", "98765 43210, ext: 12",
 	} {
 		f.Add(raw, "IN")
 		f.Add(raw, "BR")

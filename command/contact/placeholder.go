@@ -26,11 +26,13 @@ func Placeholder(text string) bool {
 var placeholderKeys = func() map[string]bool {
 	keys := map[string]bool{}
 	for _, text := range [...]string{
-		"n/a", "none", "null", "nil", "nan", "tbd", "tba", "tbc", "unknown", "undefined", "not provided", "not available", "not applicable",
-		"not given", "not specified", "not known", "no email", "no phone", "no number", "no value", "blank", "empty", "missing", "#ref!",
-		"#name?", "#value!", "#error!", "#null!", "k.A.", "keine Angabe", "keine", "unbekannt", "aucun", "aucune", "non renseigné", "néant",
-		"ninguno", "ninguna", "sin datos", "no aplica", "desconocido", "nenhum", "nenhuma", "não informado", "desconhecido", "nessuno",
-		"nessuna", "non disponibile", "sconosciuto", "geen", "onbekend", "n.v.t.",
+		"n/a", "none", "null", "nil", "nan", "tbd", "tba", "tbc", "unknown", "undefined", "not provided",
+		"not available", "not applicable", "not given", "not specified", "not known", "no email", "no phone",
+		"no number", "no value", "blank", "empty", "missing", "#ref!",
+		"#name?", "#value!", "#error!", "#null!", "k.A.", "keine Angabe", "keine", "unbekannt", "aucun", "aucune",
+		"non renseigné", "néant", "ninguno", "ninguna", "sin datos", "no aplica", "desconocido", "nenhum", "nenhuma",
+		"não informado", "desconhecido", "nessuno", "nessuna", "non disponibile", "sconosciuto", "geen", "onbekend",
+		"n.v.t.",
 	} {
 		keys[nameKey(text)] = true
 	}
@@ -112,8 +114,10 @@ func LooksLikePhone(text, region string) bool {
 }
 
 var (
-	date = regexp.MustCompile(`^((19|20)\d\d([-/. ]?)[01]?\d([-/. ]?)[0-3]?\d|[0-3]?\d[-/.][0-3]?\d[-/.](19|20)\d\d)([T ,].*)?$`)
-	sum  = regexp.MustCompile(`^[\d,.']*[.,]\d{1,2}$`)
+	date = regexp.MustCompile(
+		`^((19|20)\d\d([-/. ]?)[01]?\d([-/. ]?)[0-3]?\d|[0-3]?\d[-/.][0-3]?\d[-/.](19|20)\d\d)([T ,].*)?$`,
+	)
+	sum = regexp.MustCompile(`^[\d,.']*[.,]\d{1,2}$`)
 )
 
 // Resembles reports whether a text may be an email or a phone, without a region: it has an @, or seven digits and no

@@ -9,8 +9,9 @@ import (
 func TestPlaceholder_Texts(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"", " ", "-", "--", "N/A", "n/a", "#N/A", "NA", "none", "-None-", "NULL", "null", "nil", "TBD", "t.b.d.", "[not provided]", "(blank)", "undefined",
-		"{{phone}}", "k.A.", "#REF!", "<test lead: dummy data for full_name>", "Not Available", "\u200b",
+		"", " ", "-", "--", "N/A", "n/a", "#N/A", "NA", "none", "-None-", "NULL", "null", "nil", "TBD", "t.b.d.",
+		"[not provided]", "(blank)", "undefined", "{{phone}}", "k.A.", "#REF!", "<test lead: dummy data for full_name>",
+		"Not Available", "\u200b",
 	} {
 		require.True(t, Placeholder(text), "%q", text)
 	}
@@ -22,23 +23,29 @@ func TestPlaceholder_Texts(t *testing.T) {
 func TestPlaceholderPhone_Texts(t *testing.T) {
 	t.Parallel()
 	for _, phone := range []string{
-		"0000000000", "9999999999", "+919999999999", "99999 99999", "1234567890", "+911234567890", "+1 111-111-1111", "0091 8888888888", "+15555555555",
+		"0000000000", "9999999999", "+919999999999", "99999 99999", "1234567890", "+911234567890", "+1 111-111-1111",
+		"0091 8888888888", "+15555555555",
 	} {
 		require.True(t, PlaceholderPhone(phone), phone)
 	}
-	for _, phone := range []string{"", "+919876543210", "9999999998", "12345678901", "000", "+12025550123", "+4915123456789", "9800000000", "+919800000000"} {
+	for _, phone := range []string{
+		"", "+919876543210", "9999999998", "12345678901", "000", "+12025550123", "+4915123456789", "9800000000",
+		"+919800000000",
+	} {
 		require.False(t, PlaceholderPhone(phone), phone)
 	}
 }
 
 func TestLooksLike_Texts(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"+919876543210", "98765 43210", "098765-43210", "p:+919876543210", "022 2345 6000", "+49 30 1234567"} {
+	for _, text := range []string{
+		"+919876543210", "98765 43210", "098765-43210", "p:+919876543210", "022 2345 6000", "+49 30 1234567",
+	} {
 		require.True(t, LooksLikePhone(text, "IN"), "%q", text)
 	}
 	for _, text := range []string{
-		"", "asha@example.com", "2026-09-12", "12.09.2026", "20260912", "2026-09-12T15:05:13+05:30", "12/09/2026 10:00", "1250000.50", "560001", "120212345678901234",
-		"Asha", "true",
+		"", "asha@example.com", "2026-09-12", "12.09.2026", "20260912", "2026-09-12T15:05:13+05:30", "12/09/2026 10:00",
+		"1250000.50", "560001", "120212345678901234", "Asha", "true",
 	} {
 		require.False(t, LooksLikePhone(text, "IN"), "%q", text)
 		require.False(t, LooksLikePhone(text, "DE"), "%q", text)

@@ -5,14 +5,17 @@ import (
 	"strings"
 )
 
-// A numbering plan can replace the form of numbers that their subscribers keep: the old and the new form are one number. This file
-// has the plans for which the new form follows from the digits alone. Numbers are in E.164 form. No rule depends on the library's
-// metadata, which change, because the stream of a claim is named by the fold of its number.
+// A numbering plan can replace the form of numbers that their subscribers keep: the old and the new form are one
+// number. This file has the plans for which the new form follows from the digits alone. Numbers are in E.164 form. No
+// rule depends on the library's metadata, which change, because the stream of a claim is named by the fold of its
+// number.
 
-// FoldPhone returns the form of an E.164 number under which it is claimed and compared: the new form of one that a numbering plan has
-// replaced, else the number itself. Claims on the log are named by the fold: a change of it would not find them again.
+// FoldPhone returns the form of an E.164 number under which it is claimed and compared: the new form of one that a
+// numbering plan has replaced, else the number itself. Claims on the log are named by the fold: a change of it would
+// not find them again.
 //
-// Argentina is left out on purpose: +54 9 is a mobile, and the same digits without the 9 may be another subscriber's land line.
+// Argentina is left out on purpose: +54 9 is a mobile, and the same digits without the 9 may be another subscriber's
+// land line.
 func FoldPhone(phone string) string {
 	if len(phone) < len("+2416031234") {
 		return phone
@@ -34,8 +37,10 @@ func PhoneForms(phone string) []string {
 	forms := []string{fold}
 	for _, plan := range [...]struct{ now, before string }{
 		{"+52", "+521"}, {"+5760", "+57"},
-		{"+22901", "+229"}, {"+22501", "+225"}, {"+22505", "+225"}, {"+22507", "+225"}, {"+22521", "+225"}, {"+22525", "+225"}, {"+22527", "+225"},
-		{"+2410", "+241"}, {"+2411", "+241"}, {"+2416", "+241"}, {"+2417", "+241"}, {"+2411", "+2410"}, {"+2416", "+2410"}, {"+2417", "+2410"},
+		{"+22901", "+229"}, {"+22501", "+225"}, {"+22505", "+225"}, {"+22507", "+225"}, {"+22521", "+225"},
+		{"+22525", "+225"}, {"+22527", "+225"},
+		{"+2410", "+241"}, {"+2411", "+241"}, {"+2416", "+241"}, {"+2417", "+241"}, {"+2411", "+2410"},
+		{"+2416", "+2410"}, {"+2417", "+2410"},
 	} {
 		if national, ok := strings.CutPrefix(fold, plan.now); ok {
 			forms = append(forms, plan.before+national)
@@ -54,25 +59,27 @@ func PhoneForms(phone string) []string {
 
 // foldAmerican folds numbers of Mexico, Brazil and Colombia.
 //
-//   - Mexico: mobiles lost the 1 after the country code in August 2019 (IFT, Plan Técnico Fundamental de Numeración of 2018). WhatsApp
-//     still sends it.
-//   - Brazil: mobiles of eight digits got a 9 in front from 2012 to November 2016 (Anatel, Resolução 553/2010). Those with 70, 77, 78 and
-//     79 were radio numbers, which did not.
-//   - Colombia: 60 precedes the area code of land lines since September 2021 (CRC, Resolución 5826 of 2019). Mobiles did not change.
+//   - Mexico: mobiles lost the 1 after the country code in August 2019 (IFT, Plan Técnico Fundamental de Numeración
+//     of 2018). WhatsApp still sends it.
+//   - Brazil: mobiles of eight digits got a 9 in front from 2012 to November 2016 (Anatel, Resolução 553/2010).
+//     Those with 70, 77, 78 and 79 were radio numbers, which did not.
+//   - Colombia: 60 precedes the area code of land lines since September 2021 (CRC, Resolución 5826 of 2019). Mobiles
+//     did not change.
 func foldAmerican(phone string) string {
 	switch {
 	case len(phone) == len("+5215512345678") && strings.HasPrefix(phone, "+521"):
 		return "+52" + phone[4:]
 	case len(phone) == len("+551187654321") && phone[2] == '5' && formerBrazilianMobile(phone[3:5], phone[5:]):
 		return phone[:5] + "9" + phone[5:]
-	case len(phone) == len("+5712345678") && phone[2] == '7' && strings.IndexByte("1245678", phone[3]) >= 0 && phone[4] != '0':
+	case len(phone) == len("+5712345678") && phone[2] == '7' && strings.IndexByte("1245678", phone[3]) >= 0 &&
+		phone[4] != '0':
 		return "+5760" + phone[3:]
 	}
 	return phone
 }
 
-// formerBrazilianMobile reports whether a number of eight digits in an area was a mobile. Area codes have no 0, and land lines begin
-// with 2 to 5.
+// formerBrazilianMobile reports whether a number of eight digits in an area was a mobile. Area codes have no 0, and
+// land lines begin with 2 to 5.
 func formerBrazilianMobile(area, number string) bool {
 	switch number[:2] {
 	case "70", "77", "78", "79":
@@ -83,11 +90,11 @@ func formerBrazilianMobile(area, number string) bool {
 
 // foldAfrican folds numbers of Côte d'Ivoire, Benin and Gabon.
 //
-//   - Côte d'Ivoire: two digits for the operator precede the eight digits since 31 January 2021 (ARTCI, plan national de numérotation of
-//     2020).
+//   - Côte d'Ivoire: two digits for the operator precede the eight digits since 31 January 2021 (ARTCI, plan national
+//     de numérotation of 2020).
 //   - Benin: 01 precedes the eight digits since 30 November 2024 (ARCEP Bénin). Services with 8 in front kept theirs.
-//   - Gabon: a digit for the operator replaces the 0 of eight digits since November 2019 (ARCEP Gabon, plan national de numérotation of
-//     2019). From abroad the 0 could be left out.
+//   - Gabon: a digit for the operator replaces the 0 of eight digits since November 2019 (ARCEP Gabon, plan national
+//     de numérotation of 2019). From abroad the 0 could be left out.
 func foldAfrican(phone string) string {
 	switch {
 	case len(phone) == len("+22507123456") && strings.HasPrefix(phone, "+225"):
@@ -105,9 +112,9 @@ func foldAfrican(phone string) string {
 // gabonese are the digits that precede 1 to 7. That of 3, whose operator had left, did not change.
 const gabonese = "1607667"
 
-// ivorianOperator returns the digits that precede a number of eight digits: 01 and 21 are Moov's, 05 and 25 MTN's, 07 and 27 Orange's.
-// The second digit tells the operator of a mobile, the third that of a land line, which begins with 2 or 3. It is empty for other
-// numbers.
+// ivorianOperator returns the digits that precede a number of eight digits: 01 and 21 are Moov's, 05 and 25 MTN's, 07
+// and 27 Orange's. The second digit tells the operator of a mobile, the third that of a land line, which begins with 2
+// or 3. It is empty for other numbers.
 func ivorianOperator(number string) string {
 	switch number[0] {
 	case '2', '3':
@@ -135,8 +142,8 @@ func ivorianOperator(number string) string {
 	return ""
 }
 
-// vietnam has the new beginnings of mobile numbers, which lost a digit from September 2018 on (Ministry of Information and
-// Communications, plan of 2018), by the old ones, both without the trunk 0.
+// vietnam has the new beginnings of mobile numbers, which lost a digit from September 2018 on (Ministry of Information
+// and Communications, plan of 2018), by the old ones, both without the trunk 0.
 var vietnam = map[string]string{
 	"120": "70", "121": "79", "122": "77", "126": "76", "128": "78", // MobiFone
 	"123": "83", "124": "84", "125": "85", "127": "81", "129": "82", // VinaPhone
@@ -154,8 +161,8 @@ func foldVietnam(phone string) string {
 	return phone
 }
 
-// withoutMexicanPrefix removes what was dialled before the ten digits of a number in Mexico until August 2019: 01 for another area, 044
-// and 045 for a mobile.
+// withoutMexicanPrefix removes what was dialled before the ten digits of a number in Mexico until August 2019: 01 for
+// another area, 044 and 045 for a mobile.
 func withoutMexicanPrefix(number string) string {
 	for _, prefix := range [...]string{"01", "044", "045"} {
 		if national, ok := strings.CutPrefix(number, prefix); ok && len(national) == 10 {

@@ -1,5 +1,5 @@
-// Package contact reads phone numbers, email addresses and names as people write them. Captures, files, intakes, filters and
-// searches share it, so that what was captured is found by the same text. It is pure.
+// Package contact reads phone numbers, email addresses and names as people write them. Captures, files, intakes,
+// filters and searches share it, so that what was captured is found by the same text. It is pure.
 package contact
 
 import (
@@ -56,13 +56,14 @@ func ASCIIDigit(r rune) rune {
 	return r
 }
 
-// Invisible reports whether r is a character without a glyph that programs leave in texts: a format character such as a direction mark or
-// a byte order mark, a variation selector, a filler, an object's placeholder.
+// Invisible reports whether r is a character without a glyph that programs leave in texts: a format character such as a
+// direction mark or a byte order mark, a variation selector, a filler, an object's placeholder.
 func Invisible(r rune) bool {
 	if r < utf8.RuneSelf {
 		return false
 	}
-	return r == '\uFFFC' || unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+	return r == '\uFFFC' ||
+		unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // trim removes white space and invisible characters from both ends.

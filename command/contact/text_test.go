@@ -9,7 +9,10 @@ import (
 
 func TestDigits_EveryScript(t *testing.T) {
 	t.Parallel()
-	for want, scripts := range []string{"0０٠۰०০๐𝟎𝟘𞥐", "1１١۱१১๑𝟏𝟙𞥑", "2２٢۲२২๒𝟐𝟚𞥒", "3３٣۳३৩๓𝟑𝟛𞥓"} {
+	for want, scripts := range []string{
+		"0０٠۰०০๐𝟎𝟘𞥐", "1１١۱१১๑𝟏𝟙𞥑", "2２٢۲२২๒𝟐𝟚𞥒",
+		"3３٣۳३৩๓𝟑𝟛𞥓",
+	} {
 		for _, r := range scripts {
 			require.Equal(t, '0'+rune(want), ASCIIDigit(r), "%q", r)
 		}

@@ -10,14 +10,15 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// actual computes the cost of calls that CEL underestimates at evaluation: comparisons, calls whose types are known only at evaluation,
-// concatenations of lists, insertions into maps, and regular expressions.
+// actual computes the cost of calls that CEL underestimates at evaluation: comparisons, calls whose types are known
+// only at evaluation, concatenations of lists, insertions into maps, and regular expressions.
 type actual struct {
 	regexps regexps
 	limit   uint64
 }
 
-// insert is what transformMap and transformMapEntry call for each member. CEL lists the keys of the map before it inserts.
+// insert is what transformMap and transformMapEntry call for each member. CEL lists the keys of the map before it
+// inserts.
 const insert = "cel.@mapInsert"
 
 // joined is the type of two lists put together. Such a list reads its parts at each access, and each of these its own.

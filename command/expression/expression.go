@@ -1,6 +1,6 @@
-// Package expression compiles and evaluates the expressions that callers write, in CEL (github.com/google/cel-spec). An expression
-// has no side effects, sees only the given variables, and is bounded: at compilation by an estimate of its cost, at evaluation by its
-// actual cost.
+// Package expression compiles and evaluates the expressions that callers write, in CEL (github.com/google/cel-spec). An
+// expression has no side effects, sees only the given variables, and is bounded: at compilation by an estimate of its
+// cost, at evaluation by its actual cost.
 package expression
 
 import (
@@ -37,8 +37,8 @@ const (
 
 	maxScalarText = 40 // characters of the text of a number, a time or a truth value
 
-	// maxText is how many bytes of an input's text an expression sees. A single call, such as one of a regular expression, cannot be
-	// interrupted, so its input must be bounded. No field of a lead may be as long.
+	// maxText is how many bytes of an input's text an expression sees. A single call, such as one of a regular
+	// expression, cannot be interrupted, so its input must be bounded. No field of a lead may be as long.
 	maxText = 40 << 10
 )
 
@@ -71,21 +71,24 @@ var (
 	List   = Type{cel.ListType(cel.DynType)}
 )
 
-// Environment has the names that expressions can use: variables, CEL's own functions and macros, its extensions for strings and for
-// comprehensions over two variables, optional values, and the functions of this package. It is safe for concurrent use.
+// Environment has the names that expressions can use: variables, CEL's own functions and macros, its extensions for
+// strings and for comprehensions over two variables, optional values, and the functions of this package. It is safe for
+// concurrent use.
 type Environment struct {
 	env    *cel.Env
 	guards *guards
 }
 
-// NewEnvironment returns an environment with variables of these types, in which an expression may cost up to a limit, of at most CostLimit.
+// NewEnvironment returns an environment with variables of these types, in which an expression may cost up to a limit,
+// of at most CostLimit.
 func NewEnvironment(limit uint64, variables map[string]Type) *Environment {
 	g := &guards{limit: limit}
 	options := []cel.EnvOption{
 		ext.Strings(), ext.TwoVarComprehensions(), cel.OptionalTypes(), g.functions(), g.texts(),
 		cel.CostSizingStrategy(cost.AggregateSizingStrategy()),
-		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(maxNesting), cel.ExpressionNodeLimit(maxNodes),
-		cel.RegexProgramSizeLimit(maxRegexpSize), cel.ASTValidators(cel.ValidateRegexLiterals()),
+		cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(maxNesting),
+		cel.ExpressionNodeLimit(maxNodes), cel.RegexProgramSizeLimit(maxRegexpSize),
+		cel.ASTValidators(cel.ValidateRegexLiterals()),
 	}
 	for name, t := range variables {
 		options = append(options, cel.Variable(name, t.cel))
@@ -94,7 +97,8 @@ func NewEnvironment(limit uint64, variables map[string]Type) *Environment {
 	if err != nil {
 		panic(err) // the options are constants
 	}
-	// The first name that is not declared makes CEL's catalog of names, which concurrent compilations read without synchronization.
+	// The first name that is not declared makes CEL's catalog of names, which concurrent compilations read without
+	// synchronization.
 	_, _ = env.Compile("undeclared")
 	return &Environment{env, g}
 }
@@ -102,8 +106,8 @@ func NewEnvironment(limit uint64, variables map[string]Type) *Environment {
 // Program is a compiled expression. It is safe for concurrent use.
 type Program struct{ program cel.Program }
 
-// Compile compiles an expression whose result must be of one of these types, or of a type that is known at evaluation only. The
-// error's text suits the author of the expression.
+// Compile compiles an expression whose result must be of one of these types, or of a type that is known at evaluation
+// only. The error's text suits the author of the expression.
 func (e *Environment) Compile(source string, results ...Type) (*Program, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, errors.New("is empty")
@@ -127,7 +131,8 @@ func (e *Environment) Compile(source string, results ...Type) (*Program, error) 
 	if err != nil {
 		return nil, err
 	}
-	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), e.guards.comparisons(), patterns.guarded(limit),
+	program, err := e.env.Program(checked, cel.EvalOptions(cel.OptOptimize), e.guards.comparisons(),
+		patterns.guarded(limit),
 		cel.CostTracking(actual{patterns, limit}), cel.CostTrackerOptions(e.guards.trackers...), cel.CostLimit(limit))
 	if err != nil {
 		return nil, errors.New("has a constant that is not valid")
@@ -166,7 +171,8 @@ func typeFits(output *cel.Type, results []Type) bool {
 		return true
 	}
 	if output.Kind() == types.MapKind {
-		if key := output.Parameters()[0].Kind(); key != types.StringKind && key != types.DynKind && key != types.TypeParamKind {
+		if key := output.Parameters()[0].Kind(); key != types.StringKind && key != types.DynKind &&
+			key != types.TypeParamKind {
 			return false
 		}
 	}
@@ -233,8 +239,8 @@ func classified(err error) error {
 // assumed estimates the sizes of inputs.
 type assumed struct{}
 
-// EstimateCallCost bounds the text of a number, a time or a truth value, which CEL takes for unbounded, so that it can be put together
-// with other text.
+// EstimateCallCost bounds the text of a number, a time or a truth value, which CEL takes for unbounded, so that it can
+// be put together with other text.
 func (assumed) EstimateCallCost(_, overload string, _ *cost.AstNode, _ []cost.AstNode) *cost.CallEstimate {
 	switch overload {
 	case overloads.IntToString, overloads.UintToString, overloads.DoubleToString, overloads.BoolToString,
@@ -257,9 +263,10 @@ func (assumed) EstimateSize(node cost.AstNode) *cost.SizeEstimate {
 	return &size
 }
 
-// readsMember reports whether an expression is a member of a value, such as x.y, x.?y or list.filter(e, e.z)[0].y. Without this, CEL takes
-// a member for unbounded when it cannot follow it to an input: behind an optional one, and in an element of a computed list. A member
-// of an object that the expression made itself may be larger than an input; that meets the limits of the evaluation.
+// readsMember reports whether an expression is a member of a value, such as x.y, x.?y or list.filter(e, e.z)[0].y.
+// Without this, CEL takes a member for unbounded when it cannot follow it to an input: behind an optional one, and in
+// an element of a computed list. A member of an object that the expression made itself may be larger than an input;
+// that meets the limits of the evaluation.
 func readsMember(e ast.Expr) bool {
 	if e == nil { // an element of which CEL knows the type alone
 		return false

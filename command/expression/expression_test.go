@@ -28,13 +28,18 @@ func evaluated(t testing.TB, source, body string) (string, error) {
 
 func TestJSON_Values(t *testing.T) {
 	t.Parallel()
-	const body = `{"b": {"z": 1, "a": [null, true, "é\n\u2028"]}, "large": 9007199254740993, "half": 2.50, "big": 1e30, "tiny": 1e-9, "neg": -0.5, "n": null}`
+	const body = `{"b": {"z": 1, "a": [null, true, "é\n\u2028"]}, "large": 9007199254740993, "half": 2.50, "big": ` +
+		`1e30, "tiny": 1e-9, "neg": -0.5, "n": null}`
 	for source, want := range map[string]string{
-		`body.b`: `{"a":[null,true,"é\n` + "\u2028" + `"],"z":1}`, `body.large`: `9007199254740993`, `body.half`: `2.5`, `body.big`: `1e+30`,
-		`body.tiny`: `1e-09`, `body.neg`: `-0.5`, `body.n`: `null`, `body.?missing`: `null`, `body.?half`: `2.5`, `headers["a"]`: `"b"`, `headers`: `{"a":"b"}`,
-		`string(body.large) + "x"`: `"9007199254740993x"`, `{"b": body.?missing, "a": body.?half}`: `{"a":2.5,"b":null}`, `double(body.large) / 2.0 > 1.0`: `true`,
-		`timestamp("2026-01-02T03:04:05Z")  == timestamp("2026-01-02T03:04:05Z")`: `true`, `body.b.a.map(x, x == true)[1]`: `true`,
-		`{"d": duration("90s")}`: `{"d":"90s"}`, `7u`: `7`, `"A,B".lowerAscii().split(",")[1]`: `"b"`,
+		`body.b`: `{"a":[null,true,"é\n` + "\u2028" + `"],"z":1}`, `body.large`: `9007199254740993`,
+		`body.half`: `2.5`, `body.big`: `1e+30`, `body.tiny`: `1e-09`, `body.neg`: `-0.5`, `body.n`: `null`,
+		`body.?missing`: `null`, `body.?half`: `2.5`, `headers["a"]`: `"b"`, `headers`: `{"a":"b"}`,
+		`string(body.large) + "x"`:              `"9007199254740993x"`,
+		`{"b": body.?missing, "a": body.?half}`: `{"a":2.5,"b":null}`, `double(body.large) / 2.0 > 1.0`: `true`,
+		`timestamp("2026-01-02T03:04:05Z")  == timestamp("2026-01-02T03:04:05Z")`: `true`,
+		`body.b.a.map(x, x == true)[1]`:                                           `true`,
+		`{"d": duration("90s")}`:                                                  `{"d":"90s"}`, `7u`: `7`,
+		`"A,B".lowerAscii().split(",")[1]`: `"b"`,
 	} {
 		got, err := evaluated(t, source, body)
 		require.NoError(t, err, source)
@@ -45,9 +50,10 @@ func TestJSON_Values(t *testing.T) {
 func TestJSON_Errors(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]error{
-		`body.missing`: ErrAbsent, `body.missing.x`: ErrAbsent, `body.l[5]`: ErrAbsent, `headers["x"]`: ErrAbsent, `body.s + 1`: errType,
-		`1 / body.zero`: errFailed, `int(body.s)`: errFailed, `{"x": bytes(body.s)}`: errResult, `1.0 / double(body.zero)`: errResult,
-		`{"a\x00": 1}`: errNUL,
+		`body.missing`: ErrAbsent, `body.missing.x`: ErrAbsent, `body.l[5]`: ErrAbsent, `headers["x"]`: ErrAbsent,
+		`body.s + 1`: errType, `1 / body.zero`: errFailed, `int(body.s)`: errFailed, `{"x": bytes(body.s)}`: errResult,
+		`1.0 / double(body.zero)`: errResult,
+		`{"a\x00": 1}`:            errNUL,
 	} {
 		_, err := evaluated(t, source, `{"s": "secret", "l": [1, 2], "zero": 0}`)
 		require.ErrorIs(t, err, want, source)
@@ -73,21 +79,27 @@ func TestFunctions(t *testing.T) {
 	const body = `{"a": " ", "b": "B", "list": ["", "x", "y"], "objects": [{"k": 1}], "utm_source": "s", "utm_medium": "m", "n": 5,
 		"pairs": [{"k": "a", "v": 1}, {"k": "a", "v": 2}, {"k": "b"}, {"k": "c", "v": ""}, {"k": 5, "v": 1}, "x"]}`
 	for source, want := range map[string]string{
-		`pick(body, ["a", "b"])`: `"B"`, `pick(body, ["missing"])`: `null`, `pick(body, ["list"])`: `"x"`, `pick(body, ["objects"])`: `[{"k":1}]`,
-		`pick(body.n, ["a"])`: `null`, `pick(body.?missing.more, ["a"])`: `null`, `pick(headers, ["a"])`: `"b"`,
+		`pick(body, ["a", "b"])`: `"B"`, `pick(body, ["missing"])`: `null`, `pick(body, ["list"])`: `"x"`,
+		`pick(body, ["objects"])`: `[{"k":1}]`, `pick(body.n, ["a"])`: `null`,
+		`pick(body.?missing.more, ["a"])`: `null`, `pick(headers, ["a"])`: `"b"`,
 		`first([body.?missing, body.a, body.b])`: `"B"`, `first([])`: `null`,
-		`only(body, ["utm_*", "n", "missing"])`: `{"n":5,"utm_medium":"m","utm_source":"s"}`, `only(body.list, ["a"])`: `{}`,
+		`only(body, ["utm_*", "n", "missing"])`:             `{"n":5,"utm_medium":"m","utm_source":"s"}`,
+		`only(body.list, ["a"])`:                            `{}`,
 		`omit(body, ["utm_*", "list", "objects", "pairs"])`: `{"a":" ","b":"B","n":5}`, `omit(null, [])`: `{}`,
 		`merge([{"a": 1, "b": 2}, null, body.?missing, {"b": "", "c": 3}, {"a": 4}])`: `{"a":4,"b":2,"c":3}`,
 		`pairs(body.pairs, "k", "v")`: `{"a":1}`, `pairs(body.?missing, "k", "v")`: `{}`, `pairs("x", "k", "v")`: `{}`,
 		`words([body.b, body.a, null, body.?missing, "C "])`: `"B C"`, `words([])`: `""`,
-		`minor(1250, "INR")`: `"12.50"`, `minor(-5, "KWD")`: `"-0.005"`, `minor(null, "INR")`: `""`, `minor("7", "JPY")`: `"7"`, `minor(12345, "CLF")`: `"1.2345"`,
+		`minor(1250, "INR")`: `"12.50"`, `minor(-5, "KWD")`: `"-0.005"`, `minor(null, "INR")`: `""`,
+		`minor("7", "JPY")`: `"7"`, `minor(12345, "CLF")`: `"1.2345"`,
 	} {
 		got, err := evaluated(t, source, body)
 		require.NoError(t, err, source)
 		require.Equal(t, want, got, source)
 	}
-	for _, source := range []string{`merge([5])`, `words([5])`, `minor(1.5, "INR")`, `minor(1, "1NR")`, `minor("x", "INR")`, `minor(1, body.n)`, `only(body, [dyn(5)])`} {
+	for _, source := range []string{
+		`merge([5])`, `words([5])`, `minor(1.5, "INR")`, `minor(1, "1NR")`, `minor("x", "INR")`, `minor(1, body.n)`,
+		`only(body, [dyn(5)])`,
+	} {
 		_, err := evaluated(t, source, body)
 		require.Error(t, err, source)
 	}
@@ -98,7 +110,8 @@ func TestPairs_CutsLongNames(t *testing.T) {
 	long := strings.Repeat("é", 60)
 	got, err := evaluated(t, `pairs(body, "k", "v")`, `[{"k": "`+long+`1", "v": 1}, {"k": "`+long+`2", "v": 2}]`)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got, "a name is not truncated if two names would become equal")
+	require.JSONEq(t, `{"`+long[:100]+`": 1, "`+long+`2": 2}`, got,
+		"a name is not truncated if two names would become equal")
 }
 
 // A country code before a number was refused as too costly: CEL takes the text of a number for unbounded.
@@ -122,7 +135,8 @@ func TestCompile_JoinsTextOfNumbers(t *testing.T) {
 	}
 }
 
-// A member of an element of a computed list was taken for unbounded, so that any function of it was refused as too costly.
+// A member of an element of a computed list was taken for unbounded, so that any function of it was refused as too
+// costly.
 func TestCompile_MembersOfComputedLists(t *testing.T) {
 	t.Parallel()
 	const body = `{"answers": [{"q": "name", "a": "Asha"}, {"q": "tel", "a": "98765 43210"}]}`
@@ -147,13 +161,17 @@ func TestCompile_ListsOfMembers(t *testing.T) {
 	require.Equal(t, "true", got)
 }
 
-// leaves and forms make random expressions: each # of a form is another expression, and v the variable of the innermost loop.
-var leaves = []string{"1", "2.5", `"ab"`, "null", "true", "body", "headers", "body.l", "body.s", "{}", "[]", "v", "v", "v"}
+// leaves and forms make random expressions: each # of a form is another expression, and v the variable of the innermost
+// loop.
+var leaves = []string{
+	"1", "2.5", `"ab"`, "null", "true", "body", "headers", "body.l", "body.s", "{}", "[]", "v", "v", "v",
+}
 var forms = []string{
-	"#.a", "#.?b", "#[#]", "#[?#]", "[#, #]", `{"a": #, "b": #}`, "#.map(v, #)", "#.map(v, #, #)", "#.filter(v, #)", "#.exists(v, #)",
-	"#.transformList(i, v, #)", "#.transformMap(k, v, #)", "(# + #)", "(# == #)", "(# in #)", "(# ? # : #)", "#.orValue(#)", "#.optMap(v, #)",
-	`pick(#, ["a"])`, "first([#, #])", "merge([#, #])", "words([#, #])", `pairs(#, "a", "b")`, `omit(#, ["a*"])`, "minor(#, #)", "dyn(#)",
-	"string(#)", "int(#)", "size(#)", `#.split(",").join("-")`, "#.replace(#, #)", "#.substring(#)", `"%s %d".format([#, #])`, "has(#.a)",
+	"#.a", "#.?b", "#[#]", "#[?#]", "[#, #]", `{"a": #, "b": #}`, "#.map(v, #)", "#.map(v, #, #)", "#.filter(v, #)",
+	"#.exists(v, #)", "#.transformList(i, v, #)", "#.transformMap(k, v, #)", "(# + #)", "(# == #)", "(# in #)",
+	"(# ? # : #)", "#.orValue(#)", "#.optMap(v, #)", `pick(#, ["a"])`, "first([#, #])", "merge([#, #])",
+	"words([#, #])", `pairs(#, "a", "b")`, `omit(#, ["a*"])`, "minor(#, #)", "dyn(#)", "string(#)", "int(#)", "size(#)",
+	`#.split(",").join("-")`, "#.replace(#, #)", "#.substring(#)", `"%s %d".format([#, #])`, "has(#.a)",
 }
 
 func expression(r *rand.Rand, depth int) string {
@@ -170,10 +188,16 @@ func expression(r *rand.Rand, depth int) string {
 	return b.String()
 }
 
-// Whatever an owner writes is refused or evaluated within the limit, without a panic of the library that estimates its cost.
+// Whatever an owner writes is refused or evaluated within the limit, without a panic of the library that estimates its
+// cost.
 func TestCompile_RandomExpressions(t *testing.T) {
 	t.Parallel()
-	parsed, err := Parse([]byte(`{"l": [1, {"a": "x", "b": ["y"]}], "a": {"a": ["q"], "b": "s"}, "s": "` + strings.Repeat("a,", maxText/2) + `"}`))
+	parsed, err := Parse(
+		[]byte(
+			`{"l": [1, {"a": "x", "b": ["y"]}], "a": {"a": ["q"], "b": "s"}, "s": "` + strings.Repeat("a,", maxText/2) +
+				`"}`,
+		),
+	)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(1, 2))
 	compiled := 0
@@ -209,9 +233,11 @@ func TestCompile_RejectsBombs(t *testing.T) {
 		"doubling compared": doubled + " == " + doubled,
 		"doubling, dynamic": "dyn(" + doubled + ") == dyn(" + doubled + ")",
 		"string growth":     growth + ` == ""`,
-		"input growth":      `body.s.replace("a", "` + strings.Repeat("b", 1500) + `").replace("b", "` + strings.Repeat("c", 300) + `")`,
-		"format growth":     `"%.999999999f".format([1.5])`,
-		"number growth":     `(string(1) + "` + strings.Repeat("a", 500) + `")` + strings.Repeat(`.replace("a", "aaaaaaaaaa")`, 6),
+		"input growth": `body.s.replace("a", "` + strings.Repeat("b", 1500) + `").replace("b", "` +
+			strings.Repeat("c", 300) + `")`,
+		"format growth": `"%.999999999f".format([1.5])`,
+		"number growth": `(string(1) + "` + strings.Repeat("a", 500) + `")` +
+			strings.Repeat(`.replace("a", "aaaaaaaaaa")`, 6),
 		"long":              strings.Repeat("1+", 1200) + "1",
 		"nested":            strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100),
 		"nested lists":      "size(" + strings.Repeat("[", 100) + strings.Repeat("]", 100) + ")",
@@ -239,12 +265,13 @@ func TestEval_StopsAtCost(t *testing.T) {
 		doubled += ".map(a, a + a)"
 	}
 	for name, source := range map[string]string{
-		"loop":                  `body.l.all(x, ` + strings.Repeat(`x != "c" && `, 15) + `x != "d")`,
-		"two loops":             `body.l.all(x, body.l.all(y, x != "c" || y != "c"))`,
-		"search in a loop":      `body.l.all(x, !(x + "b" in body.l))`,
-		"map":                   `body.l.map(x, x + "b"` + strings.Repeat(` + "c"`, 15) + `).size()`,
-		"replace":               `body.s.replace("a", "` + strings.Repeat("b", 100) + `")`,
-		"concat":                `[1, 2, 3, 4, 5, 6, 7, 8].map(x, body.s + body.s + body.s + body.s + body.s + body.s + body.s + body.s).size()`,
+		"loop":             `body.l.all(x, ` + strings.Repeat(`x != "c" && `, 15) + `x != "d")`,
+		"two loops":        `body.l.all(x, body.l.all(y, x != "c" || y != "c"))`,
+		"search in a loop": `body.l.all(x, !(x + "b" in body.l))`,
+		"map":              `body.l.map(x, x + "b"` + strings.Repeat(` + "c"`, 15) + `).size()`,
+		"replace":          `body.s.replace("a", "` + strings.Repeat("b", 100) + `")`,
+		"concat": `[1, 2, 3, 4, 5, 6, 7, 8].map(x, body.s + body.s + body.s + body.s + body.s + ` +
+			`body.s + body.s + body.s).size()`,
 		"doubled lists":         doubled + ".size()",
 		"doubled lists, looped": doubled + "[0].all(x, x == x)",
 		"doubled texts":         strings.ReplaceAll(doubled, "body.l", "body.s") + ".size()",
@@ -263,13 +290,15 @@ func TestEval_StopsAtCost(t *testing.T) {
 
 // The time and memory of one call may be a product of its arguments, and CEL counts them only after the call.
 func TestEval_EstimatesCostBeforeCall(t *testing.T) { // not parallel: it measures allocations
-	body := `{"s": "` + strings.Repeat("a", maxText) + `", "l": [` + strings.Repeat(`"",`, maxValues-10) + `""], "t": "a,b"}`
+	body := `{"s": "` + strings.Repeat("a", maxText) + `", "l": [` + strings.Repeat(`"",`, maxValues-10) +
+		`""], "t": "a,b"}`
 	for name, source := range map[string]string{
-		"replace":         `body.s.replace("a", body.s)`,
-		"replace some":    `body.s.replace("a", body.s, 30000)`,
-		"replace member":  `[{"a": body.s}].filter(x, true)[0].a.replace("a", body.s)`,
-		"join":            `body.l.join(body.s)`,
-		"format":          `"` + strings.Repeat("%s", 150) + `".format([` + strings.Repeat("body.s, ", 149) + `body.s])`,
+		"replace":        `body.s.replace("a", body.s)`,
+		"replace some":   `body.s.replace("a", body.s, 30000)`,
+		"replace member": `[{"a": body.s}].filter(x, true)[0].a.replace("a", body.s)`,
+		"join":           `body.l.join(body.s)`,
+		"format": `"` + strings.Repeat("%s", 150) + `".format([` + strings.Repeat("body.s, ", 149) +
+			`body.s])`,
 		"search":          `body.s.indexOf(body.s.substring(1, 20000) + "b")`,
 		"search back":     `body.s.lastIndexOf("b" + body.s.substring(1, 20000))`,
 		"regexp":          `body.s.matches("(a?){40}c")`,
@@ -284,9 +313,10 @@ func TestEval_EstimatesCostBeforeCall(t *testing.T) { // not parallel: it measur
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), name)
 	}
 	for source, want := range map[string]string{
-		`body.t.replace(",", "-")`: `"a-b"`, `body.t.replace(",", "-", 0)`: `"a,b"`, `body.t.split(",").join("+")`: `"a+b"`, `body.t.split(",").join()`: `"ab"`,
-		`"%s-%d".format([body.t, 7])`: `"a,b-7"`, `body.t.indexOf("b")`: `2`, `body.t.indexOf("b", 1)`: `2`, `body.t.lastIndexOf("a")`: `0`,
-		`body.s.matches("^a+$")`: `true`, `matches(body.t, "^a.b$")`: `true`,
+		`body.t.replace(",", "-")`: `"a-b"`, `body.t.replace(",", "-", 0)`: `"a,b"`,
+		`body.t.split(",").join("+")`: `"a+b"`, `body.t.split(",").join()`: `"ab"`,
+		`"%s-%d".format([body.t, 7])`: `"a,b-7"`, `body.t.indexOf("b")`: `2`, `body.t.indexOf("b", 1)`: `2`,
+		`body.t.lastIndexOf("a")`: `0`, `body.s.matches("^a+$")`: `true`, `matches(body.t, "^a.b$")`: `true`,
 	} {
 		got, err := evaluated(t, source, body)
 		require.NoError(t, err, source)
@@ -301,7 +331,9 @@ func TestEval_ComparesSharedParts(t *testing.T) {
 	for range 30 {
 		doubled += `.optMap(x, {"a": [x.a, x.a]})`
 	}
-	for _, compared := range []string{`x.a == x.a`, `x.a != x.a`, `x.a in [x.a]`, `{"b": x} == {"b": x}`, `optional.of(x) == optional.of(x)`} {
+	for _, compared := range []string{
+		`x.a == x.a`, `x.a != x.a`, `x.a in [x.a]`, `{"b": x} == {"b": x}`, `optional.of(x) == optional.of(x)`,
+	} {
 		_, err := evaluated(t, doubled+`.optMap(x, `+compared+`).orValue(false)`, `{}`)
 		require.ErrorIs(t, err, ErrCost, compared)
 	}
@@ -310,7 +342,8 @@ func TestEval_ComparesSharedParts(t *testing.T) {
 func TestEval_Costs(t *testing.T) {
 	t.Parallel()
 	list := func(n int, element string) string { return strings.TrimSuffix(strings.Repeat(element+",", n), ",") }
-	body := `{"s": "` + strings.Repeat("a", 10_000) + `", "blank": "` + strings.Repeat(" ", 10_000) + `", "blanks": [` + list(500, `""`) +
+	body := `{"s": "` + strings.Repeat("a", 10_000) + `", "blank": "` + strings.Repeat(" ", 10_000) + `", "blanks": [` +
+		list(500, `""`) +
 		`], "objects": [` + list(500, `{"k": "x", "v": 1}`) + `], "m": {"k": 0`
 	for i := range 999 {
 		body += fmt.Sprintf(`, "k%d": %d`, i, i)
@@ -360,7 +393,8 @@ func TestEval_Costs(t *testing.T) {
 // A result may contain one value many times, so its size is not bounded by the cost.
 func TestJSON_BoundsResult(t *testing.T) {
 	t.Parallel()
-	_, err := evaluated(t, `{"a": [1,2,3,4,5,6,7,8].map(x, [body.s, body.s, body.s, body.s, body.s])}`, `{"s": "`+strings.Repeat("a", 1<<20)+`"}`)
+	_, err := evaluated(t, `{"a": [1,2,3,4,5,6,7,8].map(x, [body.s, body.s, body.s, body.s, body.s])}`,
+		`{"s": "`+strings.Repeat("a", 1<<20)+`"}`)
 	require.ErrorIs(t, err, errLarge)
 }
 
@@ -396,9 +430,11 @@ func TestLater_ParsesOnce(t *testing.T) {
 
 func FuzzCompile(f *testing.F) {
 	for _, source := range []string{
-		`body.a.exists(x, x.b == "c") ? pick(body, ["a"]) : null`, `merge([omit(body, ["a*"]), {"b": body.?c}])`, `minor(body.n, "INR")`,
-		`pairs(body.l, "k", "v")`, `words([body.s, headers["a"]])`, `body.s.matches("a+")`, `"%s".format([body])`, `[1].map(a, [a, a])`,
-		`body.l.transformMapEntry(i, v, {string(i): v})`, `optional.of(body).?s.orValue("x")`, `"a".replace("a", body.s)`,
+		`body.a.exists(x, x.b == "c") ? pick(body, ["a"]) : null`, `merge([omit(body, ["a*"]), {"b": body.?c}])`,
+		`minor(body.n, "INR")`, `pairs(body.l, "k", "v")`, `words([body.s, headers["a"]])`, `body.s.matches("a+")`,
+		`"%s".format([body])`, `[1].map(a, [a, a])`, `body.l.transformMapEntry(i, v, {string(i): v})`,
+		`optional.of(body).?s.orValue("x")`,
+		`"a".replace("a", body.s)`,
 	} {
 		f.Add(source, []byte(`{"a": [{"b": "c"}], "s": "text", "n": 5, "l": [{"k": "x", "v": 1}]}`))
 	}
@@ -440,7 +476,9 @@ func TestEval_ConcurrentCostErrors(t *testing.T) {
 	var running sync.WaitGroup
 	for range 4 {
 		running.Go(func() {
-			_, _, err := program.JSON(map[string]any{"body": map[string]any{"s": strings.Repeat("a", maxText)}, "headers": map[string]string{}})
+			_, _, err := program.JSON(map[string]any{
+				"body": map[string]any{"s": strings.Repeat("a", maxText)}, "headers": map[string]string{},
+			})
 			assert.ErrorIs(t, err, ErrCost)
 		})
 	}
@@ -453,7 +491,9 @@ func TestCompile_Concurrent(t *testing.T) {
 	for range 10 {
 		env := NewEnvironment(CostLimit, map[string]Type{"body": Any})
 		var done sync.WaitGroup
-		for _, source := range []string{`bodi.a`, `body.l.map(x, x.a)`, `body.l.filter(x, x.a).map(y, y)`, `hedders.a`} {
+		for _, source := range []string{
+			`bodi.a`, `body.l.map(x, x.a)`, `body.l.filter(x, x.a).map(y, y)`, `hedders.a`,
+		} {
 			done.Go(func() { _, _ = env.Compile(source, Any) })
 		}
 		done.Wait()

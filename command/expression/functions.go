@@ -30,17 +30,21 @@ func (g *guards) functions() cel.EnvOption {
 		return cel.Overload(id, []*cel.Type{arg}, result, g.guard(id, &celfunctions.Overload{Unary: of}, price))
 	}
 	binary := func(id string, second, result *cel.Type, of func(a, b ref.Val) ref.Val, price price) cel.FunctionOpt {
-		return cel.Overload(id, []*cel.Type{anything, second}, result, g.guard(id, &celfunctions.Overload{Binary: of}, price))
+		return cel.Overload(id, []*cel.Type{anything, second}, result,
+			g.guard(id, &celfunctions.Overload{Binary: of}, price))
 	}
-	ofPairs := &celfunctions.Overload{Function: func(args ...ref.Val) ref.Val { return pairs(args[0], args[1], args[2]) }}
+	ofPairs := &celfunctions.Overload{
+		Function: func(args ...ref.Val) ref.Val { return pairs(args[0], args[1], args[2]) },
+	}
 	return cel.Lib(library{[]cel.EnvOption{
 		cel.Function("pick", binary("pick_dyn_list", names, anything, pick, priceOfPick)),
 		cel.Function("first", unary("first_list", list, anything, first, priceOfFirst)),
 		cel.Function("only", binary("only_dyn_list", names, Object.cel, only, priceOfChoice)),
 		cel.Function("omit", binary("omit_dyn_list", names, Object.cel, omit, priceOfChoice)),
 		cel.Function("merge", unary("merge_list", list, Object.cel, merge, priceOfMerge)),
-		cel.Function("pairs", cel.Overload("pairs_dyn_string_string", []*cel.Type{anything, cel.StringType, cel.StringType}, Object.cel,
-			g.guard("pairs_dyn_string_string", ofPairs, priceOfPairs))),
+		cel.Function("pairs",
+			cel.Overload("pairs_dyn_string_string", []*cel.Type{anything, cel.StringType, cel.StringType}, Object.cel,
+				g.guard("pairs_dyn_string_string", ofPairs, priceOfPairs))),
 		cel.Function("words", unary("words_list", list, cel.StringType, words, priceOfWords)),
 		cel.Function("minor", binary("minor_dyn_string", cel.StringType, cel.StringType, minor, priceOfMinor)),
 		cel.CostModel(
@@ -48,9 +52,11 @@ func (g *guards) functions() cel.EnvOption {
 			model("first_list", cost.Length(cost.Arg(0)), anyResult()),
 			model("only_dyn_list", choice, objectResult()),
 			model("omit_dyn_list", choice, objectResult()),
-			model("merge_list", cost.Sum(cost.Length(cost.Arg(0)), cost.Scale(cost.Length(cost.Result()), 2)), objectResult()),
+			model("merge_list", cost.Sum(cost.Length(cost.Arg(0)), cost.Scale(cost.Length(cost.Result()), 2)),
+				objectResult()),
 			model("pairs_dyn_string_string", cost.Scale(cost.Length(cost.Arg(0)), 0.5), objectResult()),
-			model("words_list", cost.Sum(cost.Length(cost.Arg(0)), cost.StringScan(cost.Length(cost.Result()))), cost.AtMost(cost.Const(assumedText))),
+			model("words_list", cost.Sum(cost.Length(cost.Arg(0)), cost.StringScan(cost.Length(cost.Result()))),
+				cost.AtMost(cost.Const(assumedText))),
 			model("minor_dyn_string", cost.Const(1), cost.AtMost(cost.Const(assumedText))),
 		),
 	}})
@@ -172,7 +178,9 @@ func choose(object, names ref.Val, listed bool) ref.Val {
 	for it := from.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
 		name, ok := key.(types.String)
-		if ok && listed == slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(string(name), prefix) }) {
+		if ok && listed == slices.ContainsFunc(prefixes, func(prefix string) bool {
+			return strings.HasPrefix(string(name), prefix)
+		}) {
 			chosen[key] = from.Get(key)
 		}
 	}
@@ -352,14 +360,16 @@ func minor(amount, code ref.Val) ref.Val {
 	return types.String(sign + digits[:point] + "." + digits[point:])
 }
 
-// exponent returns how many decimals ISO 4217 gives a currency. It is 2 for all that are not listed. CLDR's table, which
-// golang.org/x/text/currency has, is another: it shows rupiahs without the decimals that amounts in minor units do have.
+// exponent returns how many decimals ISO 4217 gives a currency. It is 2 for all that are not listed. CLDR's table,
+// which golang.org/x/text/currency has, is another: it shows rupiahs without the decimals that amounts in minor units
+// do have.
 func exponent(code string) (decimals int, ok bool) {
 	if len(code) != 3 || strings.Trim(strings.ToUpper(code), "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
 		return 0, false
 	}
 	switch strings.ToUpper(code) {
-	case "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI", "VND", "VUV", "XAF", "XOF", "XPF":
+	case "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX", "UYI",
+		"VND", "VUV", "XAF", "XOF", "XPF":
 		return 0, true
 	case "BHD", "IQD", "JOD", "KWD", "LYD", "OMR", "TND":
 		return 3, true

@@ -19,14 +19,15 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// CEL adds the cost of a call after the call. The cost of the calls in this file is a product of the sizes of their arguments, or that of a
-// value which refers to one part many times, up to gigabytes and seconds. So it is computed before the call, and a call that alone exceeds
-// the limit is refused.
+// CEL adds the cost of a call after the call. The cost of the calls in this file is a product of the sizes of their
+// arguments, or that of a value which refers to one part many times, up to gigabytes and seconds. So it is computed
+// before the call, and a call that alone exceeds the limit is refused.
 
 // price is the cost of a call by its arguments. It may stop counting at most.
 type price func(args []ref.Val, most uint64) uint64
 
-// guards refuse calls that alone exceed the limit of an environment, and have all calls of their functions cost their price.
+// guards refuse calls that alone exceed the limit of an environment, and have all calls of their functions cost their
+// price.
 type guards struct {
 	limit    uint64
 	trackers []cost.TrackerOption
@@ -59,7 +60,8 @@ func (g *guards) texts() cel.EnvOption {
 					if of.ID() != binding.Operator {
 						continue
 					}
-					overload := cel.MemberOverload(of.ID(), of.ArgTypes(), of.ResultType(), g.guard(of.ID(), binding, price))
+					overload := cel.MemberOverload(of.ID(), of.ArgTypes(), of.ResultType(),
+						g.guard(of.ID(), binding, price))
 					if env, err = cel.Function(name, overload)(env); err != nil {
 						return nil, err
 					}
@@ -75,7 +77,9 @@ func costly() ref.Val { return types.WrapErr(ErrCost) }
 
 // guard returns an implementation that returns ErrCost for a call that would exceed the limit.
 func (g *guards) guard(id string, of *celfunctions.Overload, price price) cel.OverloadOpt {
-	g.trackers = append(g.trackers, cost.OverloadTracker(id, func(args []ref.Val, _ ref.Val) *uint64 { return new(price(args, g.limit)) }))
+	g.trackers = append(g.trackers, cost.OverloadTracker(id, func(args []ref.Val, _ ref.Val) *uint64 {
+		return new(price(args, g.limit))
+	}))
 	switch {
 	case of.Unary != nil:
 		return cel.UnaryBinding(func(arg ref.Val) ref.Val {
@@ -111,12 +115,13 @@ func (g *guards) comparisons() cel.ProgramOption {
 		if compare == nil || slices.ContainsFunc(call.Args(), isConstant) {
 			return i, nil
 		}
-		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
-			if price(args, g.limit) > g.limit {
-				return costly()
-			}
-			return compare(args[0], args[1])
-		}), nil
+		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(),
+			call.Args(), func(args ...ref.Val) ref.Val {
+				if price(args, g.limit) > g.limit {
+					return costly()
+				}
+				return compare(args[0], args[1])
+			}), nil
 	})
 }
 
@@ -281,20 +286,23 @@ func (r regexps) guarded(limit uint64) cel.ProgramOption {
 		if err != nil {
 			return nil, err
 		}
-		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
-			text, is := args[0].(types.String)
-			switch {
-			case !is:
-				return types.NoSuchOverloadErr()
-			case r.price(string(text), pattern) > limit:
-				return costly()
-			}
-			return types.Bool(compiled.MatchString(string(text)))
-		}), nil
+		return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(),
+			call.Args(), func(args ...ref.Val) ref.Val {
+				text, is := args[0].(types.String)
+				switch {
+				case !is:
+					return types.NoSuchOverloadErr()
+				case r.price(string(text), pattern) > limit:
+					return costly()
+				}
+				return types.Bool(compiled.MatchString(string(text)))
+			}), nil
 	}
 	var all []*interpreter.RegexOptimization
 	for _, overload := range []string{overloads.Matches, overloads.MatchesString} { // takes precedence over CEL's own
-		all = append(all, &interpreter.RegexOptimization{Function: overloads.Matches, OverloadID: overload, RegexIndex: 1, Factory: compile})
+		all = append(all, &interpreter.RegexOptimization{
+			Function: overloads.Matches, OverloadID: overload, RegexIndex: 1, Factory: compile,
+		})
 	}
 	return cel.OptimizeRegex(all...)
 }

@@ -21,10 +21,12 @@ func TestManual_Examples(t *testing.T) {
 	body, err := expression.Parse(sample[1])
 	require.NoError(t, err)
 	env := expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{"body": expression.Any})
-	examples := regexp.MustCompile("(?m)^\\|.*\\| `([^`]+)` \\| `([^`]+)` \\|$").FindAllStringSubmatch(string(manual), -1)
+	examples := regexp.MustCompile("(?m)^\\|.*\\| `([^`]+)` \\| `([^`]+)` \\|$").
+		FindAllStringSubmatch(string(manual), -1)
 	require.Len(t, examples, 15)
 	for _, example := range examples {
-		program, err := env.Compile(example[1], expression.Any, expression.Text, expression.Number, expression.Bool, expression.Object)
+		program, err := env.Compile(example[1], expression.Any, expression.Text, expression.Number,
+			expression.Bool, expression.Object)
 		require.NoError(t, err, example[1])
 		got, _, err := program.JSON(map[string]any{"body": body})
 		require.NoError(t, err, example[1])

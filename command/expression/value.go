@@ -16,10 +16,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Parse reads JSON as an expression sees it: whole numbers that fit 64 bits are ints, all others are doubles, and a text is cut after
-// its first 40 KiB. Beyond the grammar it refuses input that stores and readers treat differently: invalid UTF-8, lone surrogates, NUL,
-// duplicate keys of an object, numbers beyond a double, and depth beyond 32. It refuses more than 10,000 values, because the time of an
-// evaluation grows with them. The error's text suits the sender.
+// Parse reads JSON as an expression sees it: whole numbers that fit 64 bits are ints, all others are doubles, and a
+// text is cut after its first 40 KiB. Beyond the grammar it refuses input that stores and readers treat differently:
+// invalid UTF-8, lone surrogates, NUL, duplicate keys of an object, numbers beyond a double, and depth beyond 32. It
+// refuses more than 10,000 values, because the time of an evaluation grows with them. The error's text suits the
+// sender.
 func Parse(raw []byte) (any, error) {
 	decoder := &decoder{Decoder: jsontext.NewDecoder(bytes.NewBuffer(raw))}
 	value, err := decoder.read()
@@ -32,7 +33,8 @@ func Parse(raw []byte) (any, error) {
 	return value, nil
 }
 
-// Later returns a variable of JSON that is parsed when the first of several expressions reads it. It is not safe for concurrent use.
+// Later returns a variable of JSON that is parsed when the first of several expressions reads it. It is not safe for
+// concurrent use.
 func Later(raw []byte) any {
 	var value any
 	var err error
@@ -167,7 +169,8 @@ func toJSON(v ref.Val) (jsontext.Value, error) {
 	return out, nil
 }
 
-// appendJSON appends a value as compact JSON. It stops at maxResultBytes: a value that refers to itself many times may be very large.
+// appendJSON appends a value as compact JSON. It stops at maxResultBytes: a value that refers to itself many times may
+// be very large.
 func appendJSON(out []byte, v ref.Val, depth int) ([]byte, error) {
 	if len(out) > maxResultBytes {
 		return nil, errLarge
@@ -237,7 +240,8 @@ func appendList(out []byte, list traits.Lister, depth int) ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// appendObject writes the members in the order of their names: a Go map has none, and equal values must have equal JSON.
+// appendObject writes the members in the order of their names: a Go map has none, and equal values must have equal
+// JSON.
 func appendObject(out []byte, object traits.Mapper, depth int) ([]byte, error) {
 	var names []string
 	for it := object.Iterator(); it.HasNext() == types.True; {

@@ -30,7 +30,8 @@ func (e *Errors) Add(field, message string) {
 	}
 }
 
-// OneOf returns which of some values a text is, in any letter case; empty for an empty text. Any other text is an error.
+// OneOf returns which of some values a text is, in any letter case; empty for an empty text. Any other text is an
+// error.
 func (e *Errors) OneOf(field, text string, values ...string) string {
 	if text == "" {
 		return ""

@@ -20,8 +20,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Update has the settings of an intake that its owner gave. Nil leaves a field unchanged, or at its default in a new intake; a zero value
-// sets the default.
+// Update has the settings of an intake that its owner gave. Nil leaves a field unchanged, or at its default in a new
+// intake; a zero value sets the default.
 type Update struct {
 	Name        *string
 	Kind        *string
@@ -66,7 +66,9 @@ const (
 
 // Create decides on a new intake; the caller fills in its slot. Secrets that are not given are made by newSecret. With
 // privateTargets, URLs may be http and graphUrl may be private. The error is field.Errors.
-func Create(c Update, newSecret func() (string, error), privateTargets bool) (created event.IntakeCreated, secrets Secrets, made bool, err error) {
+func Create(
+	c Update, newSecret func() (string, error), privateTargets bool,
+) (created event.IntakeCreated, secrets Secrets, made bool, err error) {
 	var wrong field.Errors
 	settings := event.IntakeSettings{Enabled: true}
 	switch {
@@ -110,16 +112,19 @@ func NewSecret(settings event.IntakeSettings, random func() (string, error)) (st
 	case settings.Kind == StandardWebhooks:
 		return webhook.SecretPrefix + key, nil
 	}
-	key = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(key), "=") // some senders accept only letters and digits
+	// some senders accept only letters and digits
+	key = strings.TrimRight(strings.NewReplacer("+", "-", "/", "_").Replace(key), "=")
 	if settings.Signature != nil && settings.Signature.Scheme == SchemeBasic {
 		return "leadlog:" + key, nil
 	}
 	return key, nil
 }
 
-// Change decides on a change of an intake of the account, and returns its secrets afterwards. The event is nil when nothing changes.
-// The error is ErrNotFound or field.Errors.
-func (s State) Change(owner string, c Update, secrets Secrets, privateTargets bool) (*event.IntakeChanged, Secrets, error) {
+// Change decides on a change of an intake of the account, and returns its secrets afterwards. The event is nil when
+// nothing changes. The error is ErrNotFound or field.Errors.
+func (s State) Change(
+	owner string, c Update, secrets Secrets, privateTargets bool,
+) (*event.IntakeChanged, Secrets, error) {
 	if err := s.ownedBy(owner); err != nil {
 		return nil, secrets, err
 	}
@@ -162,7 +167,9 @@ type Rotation struct {
 }
 
 // Rotate decides on a new secret of an intake of the account. The errors are ErrNotFound and field.Errors.
-func (s State) Rotate(owner string, r Rotation, before Secrets) (rotated event.IntakeRotated, after Secrets, err error) {
+func (s State) Rotate(
+	owner string, r Rotation, before Secrets,
+) (rotated event.IntakeRotated, after Secrets, err error) {
 	if err := s.ownedBy(owner); err != nil {
 		return rotated, before, err
 	}
@@ -199,7 +206,9 @@ func (s State) Rotate(owner string, r Rotation, before Secrets) (rotated event.I
 }
 
 // apply returns the changed settings, and the errors of the change's fields.
-func (c Update) apply(s event.IntakeSettings, wrong field.Errors, privateTargets bool) (event.IntakeSettings, field.Errors) {
+func (c Update) apply(
+	s event.IntakeSettings, wrong field.Errors, privateTargets bool,
+) (event.IntakeSettings, field.Errors) {
 	refuse := func(name, message string) {
 		if message != "" {
 			wrong.Add(name, message)
@@ -336,7 +345,8 @@ func origins(given []string) (list []string, wrong string) {
 	}
 	for _, text := range given {
 		u, err := url.Parse(strings.ToLower(strings.TrimSpace(text)))
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || len(text) > maxURL || !consistsOf(u.Host, letters+"-.:[]") {
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || len(text) > maxURL ||
+			!consistsOf(u.Host, letters+"-.:[]") {
 			return nil, message
 		}
 		origin := u.Scheme + "://" + u.Host
@@ -451,7 +461,8 @@ func wrongSecret(settings event.IntakeSettings, name, secret string) string {
 		if decoded, err := base64.StdEncoding.DecodeString(key); !standard || err != nil || len(decoded) == 0 {
 			return "must be whsec_ and a key in base64"
 		}
-	case name == nameSecret && settings.Signature != nil && settings.Signature.Scheme == SchemeBasic && !strings.Contains(secret, ":"):
+	case name == nameSecret && settings.Signature != nil && settings.Signature.Scheme == SchemeBasic &&
+		!strings.Contains(secret, ":"):
 		return "must be user:password"
 	}
 	return ""

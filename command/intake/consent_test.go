@@ -22,12 +22,17 @@ func TestMap_ConsentsOfForm(t *testing.T) {
 	}{
 		"none": {url.Values{"email": {"a@example.com"}}, ``, ``},
 		"a ticked box with its words": {
-			url.Values{"consent[whatsapp]": {"on"}, "consent_text[whatsapp]": {"Send me offers"}, "consent_version[whatsapp]": {"3"}, "page_url": {"https://example.com/f"}},
-			`{"consent":[{"purpose":"whatsapp","granted":true,"text":"Send me offers","version":"3","url":"https://example.com/f","method":"form"}],"page_url":"https://example.com/f"}`, ``,
+			url.Values{
+				"consent[whatsapp]": {"on"}, "consent_text[whatsapp]": {"Send me offers"},
+				"consent_version[whatsapp]": {"3"}, "page_url": {"https://example.com/f"},
+			},
+			`{"consent":[{"purpose":"whatsapp","granted":true,"text":"Send me offers","version":"3",` +
+				`"url":"https://example.com/f","method":"form"}],"page_url":"https://example.com/f"}`, ``,
 		},
 		"a hidden field before the box": {
 			url.Values{"consent[a]": {"0", "1"}, "consent[b]": {"0"}},
-			`{"consent":[{"purpose":"a","granted":true,"method":"form"},{"purpose":"b","granted":false,"method":"form"}]}`, ``,
+			`{"consent":[{"purpose":"a","granted":true,"method":"form"},{"purpose":"b","granted":false,` +
+				`"method":"form"}]}`, ``,
 		},
 		"other fields": {
 			url.Values{"consent": {"yes"}, "consent[]": {"x"}, "consent[open": {"x"}, "consent_text[a]": {"x"}},
@@ -55,14 +60,18 @@ func TestMap_ConsentsOfForm(t *testing.T) {
 func TestMap_Consent(t *testing.T) {
 	t.Parallel()
 	for expression, want := range map[string]string{
-		`{"purpose": "whatsapp", "granted": body.ok}`: `{"consent":{"granted":true,"purpose":"whatsapp"},"source":"webhook"}`,
-		`body.list.map(p, {"purpose": p})`:            `{"consent":[{"purpose":"a"},{"purpose":"b"}],"source":"webhook"}`,
-		`body.raw`:                                    `{"consent":[{"purpose":"c"}],"source":"webhook"}`,
-		`body.missing`:                                `{"source":"webhook"}`,
+		`{"purpose": "whatsapp", "granted": body.ok}`: `{"consent":{"granted":true,"purpose":"whatsapp"},` +
+			`"source":"webhook"}`,
+		`body.list.map(p, {"purpose": p})`: `{"consent":[{"purpose":"a"},{"purpose":"b"}],` +
+			`"source":"webhook"}`,
+		`body.raw`:     `{"consent":[{"purpose":"c"}],"source":"webhook"}`,
+		`body.missing`: `{"source":"webhook"}`,
 	} {
 		m, err := Compile(event.IntakeSettings{Kind: Webhook, Mapping: map[string]string{"consent": expression}})
 		require.NoError(t, err, expression)
-		mapped, wrong := m.Map(Request{ContentType: "application/json", Body: []byte(`{"ok":true,"list":["a","b"],"raw":[{"purpose":"c"}]}`)})
+		mapped, wrong := m.Map(Request{
+			ContentType: "application/json", Body: []byte(`{"ok":true,"list":["a","b"],"raw":[{"purpose":"c"}]}`),
+		})
 		require.Nil(t, wrong, expression)
 		require.JSONEq(t, want, string(mapped.Body[fieldMetadata]), expression)
 		require.NotContains(t, mapped.Body, fieldConsent)

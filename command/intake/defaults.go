@@ -21,11 +21,12 @@ var (
 
 	captureNames = names(lead.NameAliases())
 
-	campaign = names{"utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid", "li_fat_id",
+	campaign = names{"utm_*", "gclid", "gbraid", "wbraid", "dclid", "fbclid", "msclkid", "ttclid", "twclid",
+		"li_fat_id",
 		"page_url", "landing_page", "referrer",
 		// as leadlog.js names those of the first visit
-		"first_utm_*", "first_gclid", "first_gbraid", "first_wbraid", "first_dclid", "first_fbclid", "first_msclkid", "first_ttclid",
-		"first_twclid", "first_li_fat_id", "first_landing_page", "first_referrer"}
+		"first_utm_*", "first_gclid", "first_gbraid", "first_wbraid", "first_dclid", "first_fbclid", "first_msclkid",
+		"first_ttclid", "first_twclid", "first_li_fat_id", "first_landing_page", "first_referrer"}
 
 	// captured are the members of a capture's body that are not custom fields, and those of its answer.
 	captured = all(lead.ReservedNames())
@@ -53,7 +54,8 @@ func bodyWithout(n names) string { return "omit(body, " + n.String() + ")" }
 
 const firstAndLast = `words([pick(body, ["first_name"]), pick(body, ["last_name"])])`
 
-// asCaptured adds the fields of a lead that the mapping lacks: a post has them under their own names, as the body of a capture does.
+// asCaptured adds the fields of a lead that the mapping lacks: a post has them under their own names, as the body of a
+// capture does.
 func asCaptured(mapping map[string]string) map[string]string {
 	for _, name := range lead.FieldNames() {
 		if mapping[name] == "" {
@@ -79,22 +81,25 @@ var defaults = map[string]map[string]string{
 		"phone":       bodyOf(formPhones),
 		"visitorId":   bodyOf(visitorIDs),
 		fieldMetadata: "merge([" + bodyOnly(campaign) + ", pick(body, [\"metadata\"])])",
-		fieldCustomFields: "merge([" + bodyWithout(all(captured, formNames, formParts, formEmails, formPhones, campaign)) +
+		fieldCustomFields: "merge([" +
+			bodyWithout(all(captured, formNames, formParts, formEmails, formPhones, campaign)) +
 			`, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
 	}),
 	StandardWebhooks: asCaptured(map[string]string{
-		"name":            bodyOf(captureNames),
-		"visitorId":       bodyOf(visitorIDs),
-		fieldMetadata:     `pick(body, ["metadata"])`,
-		fieldCustomFields: "merge([" + bodyWithout(captured) + `, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
-		fieldDeliveryID:   `pick(headers, ["webhook-id"])`,
+		"name":        bodyOf(captureNames),
+		"visitorId":   bodyOf(visitorIDs),
+		fieldMetadata: `pick(body, ["metadata"])`,
+		fieldCustomFields: "merge([" + bodyWithout(captured) + `, pick(body, ["fields"]), pick(body, ` +
+			`["industryData"]), pick(body, ["customFields"])])`,
+		fieldDeliveryID: `pick(headers, ["webhook-id"])`,
 	}),
 	GoogleLeadForm: {
 		"name": `first([pick(` + googleColumns + `, ["FULL_NAME"]),` +
 			` words([pick(` + googleColumns + `, ["FIRST_NAME"]), pick(` + googleColumns + `, ["LAST_NAME"])])])`,
-		"email":           `pick(` + googleColumns + `, ["EMAIL"])`,
-		"phone":           `pick(` + googleColumns + `, ["PHONE_NUMBER"])`,
-		fieldCustomFields: `omit(` + googleColumns + `, ["FULL_NAME", "FIRST_NAME", "LAST_NAME", "EMAIL", "PHONE_NUMBER"])`,
+		"email": `pick(` + googleColumns + `, ["EMAIL"])`,
+		"phone": `pick(` + googleColumns + `, ["PHONE_NUMBER"])`,
+		fieldCustomFields: `omit(` + googleColumns + `, ["FULL_NAME", "FIRST_NAME", "LAST_NAME", "EMAIL", ` +
+			`"PHONE_NUMBER"])`,
 		fieldMetadata: `merge([only(body, ["campaign_id", "form_id", "adgroup_id", "creative_id", "asset_group_id"]),` +
 			` {"gclid": body.?gcl_id}])`,
 		fieldDeliveryID: `body.lead_id`,
@@ -104,9 +109,11 @@ var defaults = map[string]map[string]string{
 			` words([pick(` + metaFields + `, ["first_name"]), pick(` + metaFields + `, ["last_name"])])])`,
 		"email": `pick(` + metaFields + `, ["email"])`,
 		"phone": `pick(` + metaFields + `, ["phone_number"])`,
-		fieldCustomFields: `omit(pairs(body.field_data.map(f, {"name": f.name, "value": size(f.values) == 1 ? f.values[0] : f.values}),` +
+		fieldCustomFields: `omit(pairs(body.field_data.map(f, {"name": f.name, "value": size(f.values) == 1 ? ` +
+			`f.values[0] : f.values}),` +
 			` "name", "value"), ["full_name", "first_name", "last_name", "email", "phone_number"])`,
-		fieldMetadata:   `only(body, ["page_id", "form_id", "ad_id", "ad_name", "adgroup_id", "adset_id", "adset_name", "campaign_id", "campaign_name", "platform"])`,
+		fieldMetadata: `only(body, ["page_id", "form_id", "ad_id", "ad_name", "adgroup_id", "adset_id", ` +
+			`"adset_name", "campaign_id", "campaign_name", "platform"])`,
 		fieldDeliveryID: `body.leadgen_id`,
 	},
 	Typeform: {
@@ -116,7 +123,8 @@ var defaults = map[string]map[string]string{
 		fieldCustomFields: `pairs(body.form_response.answers.map(a, !(a.type in ["email", "phone_number"]),` +
 			` {"key": a.field.?ref.or(a.field.?id), "value":` +
 			` a.type == "choice" ? dyn(a.choice.?label.or(a.choice.?other)) :` +
-			` a.type == "choices" ? dyn(a.choices.?labels.orValue([]) + (has(a.choices.other) ? [a.choices.other] : [])) :` +
+			` a.type == "choices" ? dyn(a.choices.?labels.orValue([]) + (has(a.choices.other) ? ` +
+			`[a.choices.other] : [])) :` +
 			` dyn(a[?a.type])}), "key", "value")`,
 		fieldMetadata:   `merge([{"form_id": body.form_response.?form_id}, body.form_response.?hidden])`,
 		fieldDeliveryID: `body.form_response.token`,
@@ -135,8 +143,9 @@ var defaults = map[string]map[string]string{
 		"phone":            razorpayPayment + `.contact`,
 		"opportunityValue": `minor(` + razorpayPayment + `.amount, ` + razorpayPayment + `.currency)`,
 		fieldCustomFields:  `omit(` + razorpayNotes + `, [])`,
-		fieldMetadata:      `merge([{"event": body.?event, "payment_id": ` + razorpayOptional + `.id, "order_id": ` + razorpayOptional + `.order_id}])`,
-		fieldDeliveryID:    `pick(headers, ["x-razorpay-event-id"])`,
+		fieldMetadata: `merge([{"event": body.?event, "payment_id": ` + razorpayOptional + `.id, "order_id": ` +
+			razorpayOptional + `.order_id}])`,
+		fieldDeliveryID: `pick(headers, ["x-razorpay-event-id"])`,
 	},
 }
 

@@ -25,7 +25,8 @@ var (
 	errMessages = errors.New("is not a post of the WhatsApp Cloud API")
 )
 
-// Splits reports whether intakes of a kind may have an expression of a post's arrivals. The posts of the others have a known form.
+// Splits reports whether intakes of a kind may have an expression of a post's arrivals. The posts of the others have a
+// known form.
 func Splits(kind string) bool { return kind == StandardWebhooks || kind == Webhook }
 
 // wrongEach returns why the expression of a post's arrivals is invalid, or "".
@@ -46,13 +47,14 @@ func wrongEach(s event.IntakeSettings) string {
 type Element struct {
 	Body []byte // JSON
 	Post []byte // JSON: the post without what its lists have; nil: nothing but lists, or too large
-	// Of is the position of the element in a certain post. It is the delivery id of an element without one, so that a post that is sent again
-	// has no other effect.
+	// Of is the position of the element in a certain post. It is the delivery id of an element without one, so that a
+	// post that is sent again has no other effect.
 	Of string
 }
 
-// Split returns the arrivals of a post that has several, by the intake's expression or because it is a JSON list or a post of WhatsApp. Whole is
-// true if the post is one arrival. The errors are ErrElements and, with a text that suits the sender, why the expression has no list.
+// Split returns the arrivals of a post that has several, by the intake's expression or because it is a JSON list or a
+// post of WhatsApp. Whole is true if the post is one arrival. The errors are ErrElements and, with a text that suits
+// the sender, why the expression has no list.
 func (m *Mapping) Split(r Request) (elements []Element, whole bool, err error) {
 	kind := m.settings.Kind
 	var list []jsontext.Value
@@ -68,7 +70,8 @@ func (m *Mapping) Split(r Request) (elements []Element, whole bool, err error) {
 			return nil, true, err
 		}
 		value, _, err := m.each.JSON(map[string]any{
-			"body": body, "item": body, "known": map[string]any{}, "headers": orNone(r.Headers), "query": orNone(r.Query),
+			"body": body, "item": body, "known": map[string]any{}, "headers": orNone(r.Headers),
+			"query": orNone(r.Query),
 		})
 		if err != nil {
 			return nil, true, err
@@ -77,7 +80,8 @@ func (m *Mapping) Split(r Request) (elements []Element, whole bool, err error) {
 			return nil, true, errNotList
 		}
 		post = outline(body)
-	case Splits(kind) && bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(r.Body, byteOrderMark), " \t\r\n"), []byte("[")):
+	case Splits(kind) &&
+		bytes.HasPrefix(bytes.TrimLeft(bytes.TrimPrefix(r.Body, byteOrderMark), " \t\r\n"), []byte("[")):
 		if json.Unmarshal(bytes.TrimPrefix(r.Body, byteOrderMark), &list) != nil {
 			return nil, true, nil // the mapping says what is wrong
 		}

@@ -38,7 +38,9 @@ func TestSplit_WhatsApp(t *testing.T) {
 	require.Contains(t, got[1], `"phone":"+6593334444"`)
 	require.Contains(t, got[1], `"ctwa_clid":"ARAk"`)
 
-	elements, whole, err = m.Split(Request{Body: []byte(`{"entry":[{"changes":[{"field":"messages","value":{"statuses":[{"id":"1"}]}}]}]}`)})
+	elements, whole, err = m.Split(Request{
+		Body: []byte(`{"entry":[{"changes":[{"field":"messages","value":{"statuses":[{"id":"1"}]}}]}]}`),
+	})
 	require.NoError(t, err)
 	require.False(t, whole)
 	require.Empty(t, elements, "statuses are no arrivals")
@@ -60,11 +62,16 @@ func TestSplit_Lists(t *testing.T) {
 		whole    bool
 		err      bool
 	}{
-		"each":            {each, `{"campaign":"diwali","leads":[{"phone":"1"},{"phone":"2"}]}`, []string{`{"phone":"1"}`, `{"phone":"2"}`}, false, false},
-		"each, no list":   {each, `{"leads":5}`, nil, true, true},
-		"each, absent":    {each, `{}`, nil, true, true},
-		"each, none":      {each, `{"leads":[]}`, []string{}, false, false},
-		"a JSON list":     {plain, ` [{"phone":"1"},{"phone":"2"}]`, []string{`{"phone":"1"}`, `{"phone":"2"}`}, false, false},
+		"each": {
+			each, `{"campaign":"diwali","leads":[{"phone":"1"},{"phone":"2"}]}`,
+			[]string{`{"phone":"1"}`, `{"phone":"2"}`}, false, false,
+		},
+		"each, no list": {each, `{"leads":5}`, nil, true, true},
+		"each, absent":  {each, `{}`, nil, true, true},
+		"each, none":    {each, `{"leads":[]}`, []string{}, false, false},
+		"a JSON list": {
+			plain, ` [{"phone":"1"},{"phone":"2"}]`, []string{`{"phone":"1"}`, `{"phone":"2"}`}, false, false,
+		},
 		"an object":       {plain, `{"phone":"1"}`, nil, true, false},
 		"a list, at form": {event.IntakeSettings{Kind: Form}, `[{"phone":"1"}]`, nil, true, false},
 		"too many":        {plain, "[" + strings.Repeat("1,", MaxElements) + "1]", nil, false, true},
@@ -81,7 +88,9 @@ func TestSplit_Lists(t *testing.T) {
 	m := compiled(t, each)
 	elements, _, err := m.Split(Request{Body: []byte(`{"campaign":"diwali","leads":[{"phone":"1"}]}`)})
 	require.NoError(t, err)
-	mapped, wrong := m.Map(Request{ContentType: "application/json", Body: elements[0].Body, Item: true, Post: elements[0].Post})
+	mapped, wrong := m.Map(Request{
+		ContentType: "application/json", Body: elements[0].Body, Item: true, Post: elements[0].Post,
+	})
 	require.Empty(t, wrong)
 	require.Contains(t, object(t, mapped.Body), `"utm_campaign":"diwali"`)
 	require.Equal(t, `{"campaign":"diwali","leads":[]}`, string(elements[0].Post))

@@ -23,7 +23,8 @@ const (
 // OnInvalids returns all of them.
 func OnInvalids() []string { return []string{InvalidAuto, InvalidReject, InvalidKeep} }
 
-// FromBrowser reports whether headers, by names in lower case, are those of a page in a browser: only there can a person correct a form.
+// FromBrowser reports whether headers, by names in lower case, are those of a page in a browser: only there can a
+// person correct a form.
 func FromBrowser(headers map[string]string) bool {
 	for name := range headers {
 		if name == "origin" || strings.HasPrefix(name, "sec-fetch-") {
@@ -72,8 +73,8 @@ const (
 	maxLeaves = 1000
 )
 
-// leavesOf returns the values of a post in the order of their names. It also looks into texts that are JSON objects, and takes an object with
-// a value beside its name, label, title or key as one field of this name.
+// leavesOf returns the values of a post in the order of their names. It also looks into texts that are JSON objects,
+// and takes an object with a value beside its name, label, title or key as one field of this name.
 func leavesOf(body any) (leaves []leaf) {
 	var walk func(path []string, value any)
 	walk = func(path []string, value any) {
@@ -171,12 +172,13 @@ type known struct {
 // variable returns the value of the variable.
 func (k known) variable() map[string]any {
 	return map[string]any{
-		"name": k.name, "email": k.email, "phone": k.phone, "visitorId": k.visitorID, "metadata": k.metadata, "rest": k.rest,
+		"name": k.name, "email": k.email, "phone": k.phone, "visitorId": k.visitorID, "metadata": k.metadata,
+		"rest": k.rest,
 	}
 }
 
-// knownOf reads a post by the names of its fields. Of several contacts of a kind, the first that can be used counts. If no name is that of a
-// contact, the values tell. Everything else is left in rest.
+// knownOf reads a post by the names of its fields. Of several contacts of a kind, the first that can be used counts. If
+// no name is that of a contact, the values tell. Everything else is left in rest.
 func knownOf(body any, region string) known {
 	k := known{metadata: map[string]any{}, rest: map[string]any{}}
 	leaves := described(leavesOf(body))
@@ -211,7 +213,8 @@ func knownOf(body any, region string) known {
 		key, isMetadata := strings.CutPrefix(string(fields[i]), "metadata.")
 		switch {
 		case used[i]:
-		case strings.HasPrefix(l.path[0], "first_") && slices.Contains(campaign, l.path[0]), strings.HasPrefix(l.path[0], "utm_") && len(l.path) == 1:
+		case strings.HasPrefix(l.path[0], "first_") && slices.Contains(campaign, l.path[0]),
+			strings.HasPrefix(l.path[0], "utm_") && len(l.path) == 1:
 			k.metadata[l.path[0]] = l.value
 		case isMetadata && k.metadata[key] == nil:
 			k.metadata[key] = l.value
@@ -234,7 +237,8 @@ func (k known) free(name string) string {
 	}
 }
 
-// choose returns the field with the contact of a kind: the first by rank whose value can be used, else the first with one; -1 without any.
+// choose returns the field with the contact of a kind: the first by rank whose value can be used, else the first with
+// one; -1 without any.
 func (k known) choose(leaves []leaf, fields []contact.Field, kind contact.Field, region string) int {
 	var candidates []int
 	for i, f := range fields {
@@ -280,11 +284,13 @@ func (k *known) byValue(leaves []leaf, region string) (email, phone int) {
 	return email, phone
 }
 
-// nameOf returns the fields of the person's name: the name, or the first and the last name, beside the contact if there are several.
+// nameOf returns the fields of the person's name: the name, or the first and the last name, beside the contact if there
+// are several.
 func nameOf(leaves []leaf, fields []contact.Field, used []bool, group string) []int {
 	find := func(kind contact.Field, beside bool) int {
 		for i, f := range fields {
-			if f == kind && !used[i] && (!beside || leaves[i].group() == group) && !contact.Placeholder(textOf(leaves[i].value)) {
+			if f == kind && !used[i] && (!beside || leaves[i].group() == group) &&
+				!contact.Placeholder(textOf(leaves[i].value)) {
 				return i
 			}
 		}
@@ -294,7 +300,8 @@ func nameOf(leaves []leaf, fields []contact.Field, used []bool, group string) []
 		if i := find(contact.FieldName, beside); i >= 0 {
 			return []int{i}
 		}
-		parts := slices.DeleteFunc([]int{find(contact.FieldFirstName, beside), find(contact.FieldLastName, beside)}, func(i int) bool { return i < 0 })
+		parts := slices.DeleteFunc([]int{find(contact.FieldFirstName, beside), find(contact.FieldLastName, beside)},
+			func(i int) bool { return i < 0 })
 		if len(parts) > 0 {
 			return parts
 		}

@@ -18,15 +18,19 @@ func FuzzMap(f *testing.F) {
 		mappings[kind] = compiled(f, event.IntakeSettings{Kind: kind, Honeypot: "fax"})
 	}
 	for kind, name := range map[string]string{
-		GoogleLeadForm: "google_lead_form.json", MetaLeadAds: "meta_lead.json", Typeform: "typeform.json", Razorpay: "razorpay.json",
+		GoogleLeadForm: "google_lead_form.json", MetaLeadAds: "meta_lead.json", Typeform: "typeform.json",
+		Razorpay:         "razorpay.json",
 		StandardWebhooks: "standard_webhooks.json",
 	} {
 		f.Add(kind, "application/json", sample(f, name))
 	}
 	f.Add(Form, "application/x-www-form-urlencoded", []byte("name=A&tel=1&a=%E9&a=2&_charset_=utf-8"))
-	f.Add(Form, "multipart/form-data; boundary=b", []byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--\r\n"))
-	f.Add(Form, "multipart/form-data; boundary=b", []byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\nx=3D\r\n"+
-		"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\nfile\r\n--b--\r\n"))
+	f.Add(Form, "multipart/form-data; boundary=b",
+		[]byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--\r\n"))
+	f.Add(Form, "multipart/form-data; boundary=b",
+		[]byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\nContent-Transfer-Encoding: "+
+			"quoted-printable\r\n\r\nx=3D\r\n"+
+			"--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\nfile\r\n--b--\r\n"))
 	f.Add(Webhook, "", []byte(`{"metadata": {"source": "x", "a": [1, 2.50, 1e3]}, "customFields": {"b": {"c": null}}}`))
 	f.Fuzz(func(t *testing.T, kind, media string, body []byte) {
 		m := mappings[kind]

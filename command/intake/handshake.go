@@ -14,8 +14,9 @@ import (
 
 // Handshakes are how senders ask whether an address is their customer's, before they post to it.
 const (
-	HandshakeNone      = "none"
-	HandshakeMeta      = "meta"      // GET with hub.challenge, which is the answer, and hub.verify_token, which is the secret
+	HandshakeNone = "none"
+	// GET with hub.challenge, which is the answer, and hub.verify_token, which is the secret
+	HandshakeMeta      = "meta"
 	HandshakeLinkedIn  = "linkedin"  // GET with challengeCode, answered with its HMAC by the secret
 	HandshakeChallenge = "challenge" // GET or POST with a challenge, which is the answer
 )
@@ -53,7 +54,9 @@ type Reply struct {
 const maxChallenge = 1000
 
 // AnswerQuery answers a handshake by GET. The errors are ErrHandshake and ErrVerifyToken.
-func AnswerQuery(settings event.IntakeSettings, secrets Secrets, query func(name string) string, now time.Time) (Reply, error) {
+func AnswerQuery(
+	settings event.IntakeSettings, secrets Secrets, query func(name string) string, now time.Time,
+) (Reply, error) {
 	switch HandshakeOf(settings) {
 	case HandshakeMeta:
 		challenge, token := query("hub.challenge"), query("hub.verify_token")
@@ -72,7 +75,9 @@ func AnswerQuery(settings event.IntakeSettings, secrets Secrets, query func(name
 		}
 		mac := hmac.New(sha256.New, []byte(secrets.Secret))
 		_, _ = mac.Write([]byte(code)) // a hash returns no error
-		return objectReply(map[string]string{"challengeCode": code, "challengeResponse": hex.EncodeToString(mac.Sum(nil))}), nil
+		return objectReply(map[string]string{
+			"challengeCode": code, "challengeResponse": hex.EncodeToString(mac.Sum(nil)),
+		}), nil
 	case HandshakeChallenge:
 		if challenge := query("challenge"); challenge != "" && len(challenge) <= maxChallenge {
 			return textReply(challenge), nil
@@ -81,7 +86,8 @@ func AnswerQuery(settings event.IntakeSettings, secrets Secrets, query func(name
 	return Reply{}, ErrHandshake
 }
 
-// AnswerBody answers a handshake by POST, which needs no proof: a JSON object that has a challenge and, at most, a type and a token.
+// AnswerBody answers a handshake by POST, which needs no proof: a JSON object that has a challenge and, at most, a type
+// and a token.
 func AnswerBody(settings event.IntakeSettings, body []byte) (reply Reply, asked bool) {
 	if HandshakeOf(settings) != HandshakeChallenge || len(body) > 2*maxChallenge {
 		return reply, false

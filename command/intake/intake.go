@@ -75,8 +75,8 @@ type State struct {
 	UpdatedAt time.Time // of the latest fact
 	EnabledAt time.Time // since when it has been enabled; not reset while it is disabled
 
-	// SecretID is the id of the event that set the intake's secrets. They are stored under it, so that a process which has read the
-	// stream up to a revision can only find the secrets of that revision.
+	// SecretID is the id of the event that set the intake's secrets. They are stored under it, so that a process which
+	// has read the stream up to a revision can only find the secrets of that revision.
 	SecretID string
 	OldUntil time.Time // until when the secret before the latest rotation holds; zero: it does not
 
@@ -120,7 +120,8 @@ func Evolve(s State, fact event.Fact) State {
 	return s
 }
 
-// Admits reports whether the intake accepts posts. One that is paused does, and keeps them; a form, whose senders are persons, does not.
+// Admits reports whether the intake accepts posts. One that is paused does, and keeps them; a form, whose senders are
+// persons, does not.
 func (s State) Admits() bool { return s.Live() && (s.Settings.Enabled || s.Settings.Kind != Form) }
 
 // Paused returns why what arrives is quarantined, or nil.
@@ -183,8 +184,9 @@ func (s State) overdue(last, now time.Time) bool {
 	return every > 0 && now.Sub(last) >= every
 }
 
-// ReportSilence decides whether to report now that the intake is silent, given the time of its latest arrival, zero if there was none. A
-// silence is reported once, until the next arrival. Time during which the intake was disabled does not count.
+// ReportSilence decides whether to report now that the intake is silent, given the time of its latest arrival, zero if
+// there was none. A silence is reported once, until the next arrival. Time during which the intake was disabled does
+// not count.
 func (s State) ReportSilence(arrived, now time.Time) (event.IntakeSilent, bool) {
 	since := latest(s.CreatedAt, arrived)
 	due := s.Admits() && s.Settings.Enabled && !s.Silent && s.overdue(latest(since, s.EnabledAt), now)
@@ -203,8 +205,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// Secrets prove that a sender may deliver, or let the service ask others. They are stored sealed, outside of the log, and never
-// printed.
+// Secrets prove that a sender may deliver, or let the service ask others. They are stored sealed, outside of the log,
+// and never printed.
 type Secrets struct {
 	Secret      string `json:"secret,omitzero"`
 	AppSecret   string `json:"appSecret,omitzero"`   // of kind meta_lead_ads: signs; absent: Secret

@@ -29,7 +29,9 @@ func random() (string, error) { return "a+b/c=", nil }
 func evolveAfter(s intake.State, after time.Duration, facts ...event.Data) intake.State {
 	for _, data := range facts {
 		at := created.Add(after)
-		s = intake.Evolve(s, event.Fact{ID: ulid.MustNew(ulid.Timestamp(at), nil), At: at, Metadata: event.Metadata{Account: "acme"}, Data: data})
+		s = intake.Evolve(s, event.Fact{
+			ID: ulid.MustNew(ulid.Timestamp(at), nil), At: at, Metadata: event.Metadata{Account: "acme"}, Data: data,
+		})
 	}
 	return s
 }
@@ -80,8 +82,9 @@ func TestCreate_Defaults(t *testing.T) {
 func TestCreate_GivenSecrets(t *testing.T) {
 	t.Parallel()
 	fact, secrets, made, err := intake.Create(intake.Update{
-		Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access"),
-		GraphURL: new("https://graph.example.com/v25.0/"),
+		Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"),
+		AccessToken: new("access"),
+		GraphURL:    new("https://graph.example.com/v25.0/"),
 	}, random, false)
 	require.NoError(t, err)
 	require.False(t, made)
@@ -90,7 +93,9 @@ func TestCreate_GivenSecrets(t *testing.T) {
 	require.Equal(t, "app", secrets.Signing())
 	require.Equal(t, "verify", secrets.Verifying())
 
-	_, secrets, _, err = intake.Create(intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), Secret: new("both")}, random, false)
+	_, secrets, _, err = intake.Create(intake.Update{
+		Name: new("Ads"), Kind: new(intake.MetaLeadAds), Secret: new("both"),
+	}, random, false)
 	require.NoError(t, err)
 	require.Equal(t, "both", secrets.Signing())
 	require.Equal(t, "both", secrets.Verifying())
@@ -99,13 +104,28 @@ func TestCreate_GivenSecrets(t *testing.T) {
 func TestCreate_Signature(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ in, want event.IntakeSignature }{
-		"hmac by default":    {event.IntakeSignature{Header: " X-Sig "}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha256", Encoding: "hex"}},
-		"hmac, all settings": {event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}, event.IntakeSignature{Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1="}},
-		"bearer, no header":  {event.IntakeSignature{Scheme: "bearer"}, event.IntakeSignature{Scheme: "bearer"}},
-		"basic":              {event.IntakeSignature{Scheme: "basic", Header: "Authorization"}, event.IntakeSignature{Scheme: "basic"}},
-		"header, no hash":    {event.IntakeSignature{Scheme: "header", Header: "X-Key", Algorithm: "sha256"}, event.IntakeSignature{Scheme: "header", Header: "X-Key"}},
+		"hmac by default": {event.IntakeSignature{Header: " X-Sig "}, event.IntakeSignature{
+			Scheme: "hmac", Header: "X-Sig", Algorithm: "sha256", Encoding: "hex",
+		}},
+		"hmac, all settings": {
+			event.IntakeSignature{
+				Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1=",
+			}, event.IntakeSignature{
+				Scheme: "hmac", Header: "X-Sig", Algorithm: "sha1", Encoding: "base64", Prefix: "sha1=",
+			},
+		},
+		"bearer, no header": {event.IntakeSignature{Scheme: "bearer"}, event.IntakeSignature{Scheme: "bearer"}},
+		"basic": {
+			event.IntakeSignature{Scheme: "basic", Header: "Authorization"}, event.IntakeSignature{Scheme: "basic"},
+		},
+		"header, no hash": {
+			event.IntakeSignature{Scheme: "header", Header: "X-Key", Algorithm: "sha256"},
+			event.IntakeSignature{Scheme: "header", Header: "X-Key"},
+		},
 	} {
-		fact, secrets, _, err := intake.Create(intake.Update{Name: new("Shop"), Kind: new(intake.Webhook), Signature: &c.in}, random, false)
+		fact, secrets, _, err := intake.Create(intake.Update{
+			Name: new("Shop"), Kind: new(intake.Webhook), Signature: &c.in,
+		}, random, false)
 		require.NoError(t, err, name)
 		require.Equal(t, c.want, *fact.Signature, name)
 		require.Equal(t, c.want.Scheme == "basic", strings.HasPrefix(secrets.Secret, "leadlog:"), name)
@@ -130,47 +150,162 @@ func TestCreate_NamesWrongField(t *testing.T) {
 		{"nothing", intake.Update{}, []string{"kind", "name"}},
 		{"unknown kind", kind("fax", func(*intake.Update) {}), []string{"kind"}},
 		{"blank name", kind(intake.Form, func(c *intake.Update) { c.Name = new(" ") }), []string{"name"}},
-		{"name of 101 characters", kind(intake.Form, func(c *intake.Update) { c.Name = new(strings.Repeat("é", 101)) }), []string{"name"}},
-		{"source in capitals", kind(intake.Form, func(c *intake.Update) { c.Source = new("Website") }), []string{"source"}},
+		{
+			"name of 101 characters",
+			kind(intake.Form, func(c *intake.Update) { c.Name = new(strings.Repeat("é", 101)) }), []string{"name"},
+		},
+		{
+			"source in capitals", kind(intake.Form, func(c *intake.Update) { c.Source = new("Website") }),
+			[]string{"source"},
+		},
 		{"curated source", kind(intake.Form, func(c *intake.Update) { c.Source = new("manual") }), []string{"source"}},
-		{"origin with a path", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://example.com/"} }), []string{"origins"}},
-		{"origin without a scheme", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"example.com"} }), []string{"origins"}},
+		{
+			"origin with a path",
+			kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://example.com/"} }),
+			[]string{"origins"},
+		},
+		{
+			"origin without a scheme",
+			kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"example.com"} }), []string{"origins"},
+		},
 		{"any origin", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"*"} }), []string{"origins"}},
-		{"origin in another script", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://bücher.example"} }), []string{"origins"}},
-		{"null origin", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"null"} }), []string{"origins"}},
-		{"origin with a user", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://ann@example.com"} }), []string{"origins"}},
-		{"51 origins", kind(intake.Form, func(c *intake.Update) { c.Origins = new(slices.Repeat([]string{"https://example.com"}, 51)) }), []string{"origins"}},
-		{"redirect by http", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("http://example.com/") }), []string{"redirect"}},
-		{"redirect by script", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("javascript:alert(1)") }), []string{"redirect"}},
-		{"redirect to a path", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("/thanks") }), []string{"redirect"}},
-		{"redirect with a header", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("https://example.com/\r\nX: 1") }), []string{"redirect"}},
-		{"honeypot of 101 characters", kind(intake.Form, func(c *intake.Update) { c.Honeypot = new(strings.Repeat("h", 101)) }), []string{"honeypot"}},
-		{"unknown provider", kind(intake.Form, func(c *intake.Update) { c.Challenge = &intake.Challenge{Provider: "captcha", Secret: "s"} }), []string{"challenge.provider"}},
-		{"challenge without its secret", kind(intake.Form, func(c *intake.Update) { c.Challenge = &intake.Challenge{Provider: "turnstile"} }), []string{"challenge.secret"}},
-		{"negative rate", kind(intake.Form, func(c *intake.Update) { c.RateLimit = &intake.Rate{Limit: new(-1.0)} }), []string{"rateLimit"}},
-		{"expected each second", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("59s") }), []string{"expectEvery"}},
-		{"expected each day", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("1 day") }), []string{"expectEvery"}},
-		{"expected each decade", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("87600h") }), []string{"expectEvery"}},
+		{
+			"origin in another script",
+			kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://bücher.example"} }),
+			[]string{"origins"},
+		},
+		{
+			"null origin", kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"null"} }),
+			[]string{"origins"},
+		},
+		{
+			"origin with a user",
+			kind(intake.Form, func(c *intake.Update) { c.Origins = &[]string{"https://ann@example.com"} }),
+			[]string{"origins"},
+		},
+		{
+			"51 origins",
+			kind(intake.Form, func(c *intake.Update) {
+				c.Origins = new(slices.Repeat([]string{"https://example.com"}, 51))
+			}), []string{"origins"},
+		},
+		{
+			"redirect by http", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("http://example.com/") }),
+			[]string{"redirect"},
+		},
+		{
+			"redirect by script", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("javascript:alert(1)") }),
+			[]string{"redirect"},
+		},
+		{
+			"redirect to a path", kind(intake.Form, func(c *intake.Update) { c.Redirect = new("/thanks") }),
+			[]string{"redirect"},
+		},
+		{
+			"redirect with a header",
+			kind(intake.Form, func(c *intake.Update) { c.Redirect = new("https://example.com/\r\nX: 1") }),
+			[]string{"redirect"},
+		},
+		{
+			"honeypot of 101 characters",
+			kind(intake.Form, func(c *intake.Update) { c.Honeypot = new(strings.Repeat("h", 101)) }),
+			[]string{"honeypot"},
+		},
+		{
+			"unknown provider",
+			kind(intake.Form, func(c *intake.Update) {
+				c.Challenge = &intake.Challenge{Provider: "captcha", Secret: "s"}
+			}), []string{"challenge.provider"},
+		},
+		{
+			"challenge without its secret",
+			kind(intake.Form, func(c *intake.Update) { c.Challenge = &intake.Challenge{Provider: "turnstile"} }),
+			[]string{"challenge.secret"},
+		},
+		{
+			"negative rate", kind(intake.Form, func(c *intake.Update) { c.RateLimit = &intake.Rate{Limit: new(-1.0)} }),
+			[]string{"rateLimit"},
+		},
+		{
+			"expected each second", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("59s") }),
+			[]string{"expectEvery"},
+		},
+		{
+			"expected each day", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("1 day") }),
+			[]string{"expectEvery"},
+		},
+		{
+			"expected each decade", kind(intake.Form, func(c *intake.Update) { c.ExpectEvery = new("87600h") }),
+			[]string{"expectEvery"},
+		},
 		{"secret of a form", kind(intake.Form, func(c *intake.Update) { c.Secret = new("s") }), []string{"secret"}},
-		{"origins of another kind", kind(intake.Typeform, func(c *intake.Update) { c.Origins = &[]string{"https://example.com"} }), []string{"origins"}},
-		{"challenge of another kind", kind(intake.Typeform, func(c *intake.Update) { c.Challenge = &intake.Challenge{Provider: "turnstile", Secret: "s"} }), []string{"challenge"}},
-		{"signature of another kind", kind(intake.Typeform, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X"} }), []string{"signature"}},
-		{"app secret of another kind", kind(intake.Typeform, func(c *intake.Update) { c.AppSecret = new("s") }), []string{"appSecret"}},
+		{
+			"origins of another kind",
+			kind(intake.Typeform, func(c *intake.Update) { c.Origins = &[]string{"https://example.com"} }),
+			[]string{"origins"},
+		},
+		{
+			"challenge of another kind",
+			kind(intake.Typeform, func(c *intake.Update) {
+				c.Challenge = &intake.Challenge{Provider: "turnstile", Secret: "s"}
+			}), []string{"challenge"},
+		},
+		{
+			"signature of another kind",
+			kind(intake.Typeform, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X"} }),
+			[]string{"signature"},
+		},
+		{
+			"app secret of another kind", kind(intake.Typeform, func(c *intake.Update) { c.AppSecret = new("s") }),
+			[]string{"appSecret"},
+		},
 		{"Meta without a secret", kind(intake.MetaLeadAds, func(*intake.Update) {}), []string{"secret"}},
-		{"Graph API in a private network", kind(intake.MetaLeadAds, func(c *intake.Update) { c.Secret, c.GraphURL = new("s"), new("https://10.0.0.1") }), []string{"graphUrl"}},
-		{"Graph API with a query", kind(intake.MetaLeadAds, func(c *intake.Update) { c.Secret, c.GraphURL = new("s"), new("https://example.com/?a=1") }), []string{"graphUrl"}},
-		{"webhook without a signature", kind(intake.Webhook, func(c *intake.Update) { c.Signature = nil }), []string{"signature"}},
-		{"signature without a header", kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{} }), []string{"signature.header"}},
-		{"header with a space", kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X Sig"} }), []string{"signature.header"}},
-		{"unknown scheme", kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X", Scheme: "none"} }), []string{"signature.scheme"}},
+		{
+			"Graph API in a private network",
+			kind(intake.MetaLeadAds, func(c *intake.Update) {
+				c.Secret, c.GraphURL = new("s"), new("https://10.0.0.1")
+			}), []string{"graphUrl"},
+		},
+		{
+			"Graph API with a query",
+			kind(intake.MetaLeadAds, func(c *intake.Update) {
+				c.Secret, c.GraphURL = new("s"), new("https://example.com/?a=1")
+			}), []string{"graphUrl"},
+		},
+		{
+			"webhook without a signature", kind(intake.Webhook, func(c *intake.Update) { c.Signature = nil }),
+			[]string{"signature"},
+		},
+		{
+			"signature without a header",
+			kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{} }),
+			[]string{"signature.header"},
+		},
+		{
+			"header with a space",
+			kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Header: "X Sig"} }),
+			[]string{"signature.header"},
+		},
+		{
+			"unknown scheme",
+			kind(intake.Webhook, func(c *intake.Update) {
+				c.Signature = &event.IntakeSignature{Header: "X", Scheme: "none"}
+			}), []string{"signature.scheme"},
+		},
 		{"unknown hash", kind(intake.Webhook, func(c *intake.Update) {
 			c.Signature = &event.IntakeSignature{Header: "X", Algorithm: "md5", Encoding: "hex2"}
 		}), []string{"signature.algorithm", "signature.encoding"}},
 		{"basic without a user", kind(intake.Webhook, func(c *intake.Update) {
 			c.Signature, c.Secret = &event.IntakeSignature{Scheme: "basic"}, new("password")
 		}), []string{"secret"}},
-		{"secret with a line break", kind(intake.Typeform, func(c *intake.Update) { c.Secret = new("a\nb") }), []string{"secret"}},
-		{"no standard secret", kind(intake.StandardWebhooks, func(c *intake.Update) { c.Secret = new("secret") }), []string{"secret"}},
+		{
+			"secret with a line break", kind(intake.Typeform, func(c *intake.Update) { c.Secret = new("a\nb") }),
+			[]string{"secret"},
+		},
+		{
+			"no standard secret", kind(intake.StandardWebhooks, func(c *intake.Update) { c.Secret = new("secret") }),
+			[]string{"secret"},
+		},
 	} {
 		_, _, _, err := intake.Create(c.change, random, false)
 		require.Equal(t, c.want, fields(t, err), c.name)
@@ -179,10 +314,14 @@ func TestCreate_NamesWrongField(t *testing.T) {
 
 func TestCreate_PrivateTargets(t *testing.T) {
 	t.Parallel()
-	redirected := intake.Update{Name: new("Site"), Kind: new(intake.Form), Redirect: new("http://localhost:8080/thanks")}
+	redirected := intake.Update{
+		Name: new("Site"), Kind: new(intake.Form), Redirect: new("http://localhost:8080/thanks"),
+	}
 	_, _, _, err := intake.Create(redirected, random, true)
 	require.NoError(t, err)
-	graph := intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), Secret: new("s"), GraphURL: new("http://127.0.0.1:9000")}
+	graph := intake.Update{
+		Name: new("Ads"), Kind: new(intake.MetaLeadAds), Secret: new("s"), GraphURL: new("http://127.0.0.1:9000"),
+	}
 	_, _, _, err = intake.Create(graph, random, true)
 	require.NoError(t, err)
 }
@@ -190,29 +329,50 @@ func TestCreate_PrivateTargets(t *testing.T) {
 func TestCreate_Origins(t *testing.T) {
 	t.Parallel()
 	fact, _, _, err := intake.Create(intake.Update{
-		Name: new("Site"), Kind: new(intake.Form), Origins: &[]string{"https://WWW.example.com:443", "http://localhost:3000", "https://www.example.com", "http://a.example:80"},
+		Name: new("Site"), Kind: new(intake.Form),
+		Origins: &[]string{
+			"https://WWW.example.com:443", "http://localhost:3000", "https://www.example.com", "http://a.example:80",
+		},
 	}, random, false)
 	require.NoError(t, err)
-	require.Equal(t, []string{"http://a.example", "http://localhost:3000", "https://www.example.com"}, fact.Origins, "origins have the form that browsers send")
+	require.Equal(t, []string{"http://a.example", "http://localhost:3000", "https://www.example.com"}, fact.Origins,
+		"origins have the form that browsers send")
 }
 
 func TestChange_OnlyDifferences(t *testing.T) {
 	t.Parallel()
 	s, secrets := live(t, intake.Update{
-		Name: new("Site"), Kind: new(intake.Form), Redirect: new("https://example.com/"), Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"},
+		Name: new("Site"), Kind: new(intake.Form), Redirect: new("https://example.com/"),
+		Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"},
 	})
 	for name, c := range map[string]struct {
 		change intake.Update
 		want   []string
 	}{
-		"nothing":                {intake.Update{}, nil},
-		"the same":               {intake.Update{Name: new("Site "), Kind: new(intake.Form), Enabled: new(true), Redirect: new("https://example.com/")}, nil},
-		"the same challenge":     {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"}}, nil},
-		"the same provider":      {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile"}}, nil},
-		"another secret":         {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "t"}}, []string{"challenge.secret"}},
-		"another provider":       {intake.Update{Challenge: &intake.Challenge{Provider: "hcaptcha", Secret: "t"}}, []string{"challenge", "challenge.secret"}},
-		"no challenge":           {intake.Update{Challenge: &intake.Challenge{}}, []string{"challenge", "challenge.secret"}},
-		"off, and no redirect":   {intake.Update{Enabled: new(false), Redirect: new("")}, []string{"enabled", "redirect"}},
+		"nothing": {intake.Update{}, nil},
+		"the same": {
+			intake.Update{
+				Name: new("Site "), Kind: new(intake.Form), Enabled: new(true), Redirect: new("https://example.com/"),
+			}, nil,
+		},
+		"the same challenge": {
+			intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"}}, nil,
+		},
+		"the same provider": {intake.Update{Challenge: &intake.Challenge{Provider: "turnstile"}}, nil},
+		"another secret": {
+			intake.Update{Challenge: &intake.Challenge{Provider: "turnstile", Secret: "t"}},
+			[]string{"challenge.secret"},
+		},
+		"another provider": {
+			intake.Update{Challenge: &intake.Challenge{Provider: "hcaptcha", Secret: "t"}},
+			[]string{"challenge", "challenge.secret"},
+		},
+		"no challenge": {
+			intake.Update{Challenge: &intake.Challenge{}}, []string{"challenge", "challenge.secret"},
+		},
+		"off, and no redirect": {
+			intake.Update{Enabled: new(false), Redirect: new("")}, []string{"enabled", "redirect"},
+		},
 		"default source":         {intake.Update{Source: new("")}, nil},
 		"rate, then the default": {intake.Update{RateLimit: &intake.Rate{Limit: new(0.0)}}, []string{"rateLimit"}},
 		"no mapping":             {intake.Update{Mapping: &map[string]string{}}, nil},
@@ -234,18 +394,23 @@ func TestChange_OnlyDifferences(t *testing.T) {
 func TestChange_GraphURLRemovesToken(t *testing.T) {
 	t.Parallel()
 	s, secrets := live(t, intake.Update{
-		Name: new("Page"), Kind: new(intake.MetaLeadAds), Secret: new("app"), AccessToken: new("of the page"), GraphURL: new("https://graph.example.com/v1"),
+		Name: new("Page"), Kind: new(intake.MetaLeadAds), Secret: new("app"), AccessToken: new("of the page"),
+		GraphURL: new("https://graph.example.com/v1"),
 	})
 	for name, c := range map[string]struct {
 		change intake.Update
 		want   string
 	}{
-		"another address":          {intake.Update{GraphURL: new("https://elsewhere.example.com")}, ""},
-		"another path":             {intake.Update{GraphURL: new("https://graph.example.com/v2")}, ""},
-		"the default":              {intake.Update{GraphURL: new("")}, ""},
-		"the same address":         {intake.Update{GraphURL: new("https://graph.example.com/v1/"), Name: new("Shop")}, "of the page"},
-		"no address":               {intake.Update{Name: new("Shop")}, "of the page"},
-		"another address with one": {intake.Update{GraphURL: new("https://elsewhere.example.com"), AccessToken: new("new")}, "new"},
+		"another address": {intake.Update{GraphURL: new("https://elsewhere.example.com")}, ""},
+		"another path":    {intake.Update{GraphURL: new("https://graph.example.com/v2")}, ""},
+		"the default":     {intake.Update{GraphURL: new("")}, ""},
+		"the same address": {
+			intake.Update{GraphURL: new("https://graph.example.com/v1/"), Name: new("Shop")}, "of the page",
+		},
+		"no address": {intake.Update{Name: new("Shop")}, "of the page"},
+		"another address with one": {
+			intake.Update{GraphURL: new("https://elsewhere.example.com"), AccessToken: new("new")}, "new",
+		},
 	} {
 		changed, after, err := s.Change("acme", c.change, secrets, false)
 		require.NoError(t, err, name)
@@ -266,15 +431,23 @@ func TestChange_Refuses(t *testing.T) {
 	require.ErrorIs(t, err, intake.ErrNotFound, "the owner is checked before the change")
 	_, _, err = evolveAfter(s, 0, event.IntakeDeleted{}).Change("acme", intake.Update{}, secrets, false)
 	require.ErrorIs(t, err, intake.ErrNotFound)
-	challenged, secrets := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"}})
-	_, _, err = challenged.Change("acme", intake.Update{Challenge: &intake.Challenge{Provider: "hcaptcha"}}, secrets, false)
+	challenged, secrets := live(t, intake.Update{
+		Name: new("Site"), Kind: new(intake.Form), Challenge: &intake.Challenge{Provider: "turnstile", Secret: "s"},
+	})
+	_, _, err = challenged.Change("acme", intake.Update{
+		Challenge: &intake.Challenge{Provider: "hcaptcha"},
+	}, secrets, false)
 	require.Equal(t, []string{"challenge.secret"}, fields(t, err), "the stored secret belongs to the previous provider")
 }
 
-// An intake that was changed to basic authentication kept a secret that no sender can present: from then on, every post was 401.
+// An intake that was changed to basic authentication kept a secret that no sender can present: from then on, every post
+// was 401.
 func TestChange_SchemeSuitsSecret(t *testing.T) {
 	t.Parallel()
-	bearer := intake.Update{Name: new("Calls"), Kind: new(intake.Webhook), Secret: new("token"), Signature: &event.IntakeSignature{Scheme: "bearer"}}
+	bearer := intake.Update{
+		Name: new("Calls"), Kind: new(intake.Webhook), Secret: new("token"),
+		Signature: &event.IntakeSignature{Scheme: "bearer"},
+	}
 	s, secrets := live(t, bearer)
 	basic := &event.IntakeSignature{Scheme: "basic"}
 	_, after, err := s.Change("acme", intake.Update{Signature: basic}, secrets, false)
@@ -283,7 +456,9 @@ func TestChange_SchemeSuitsSecret(t *testing.T) {
 	_, after, err = s.Change("acme", intake.Update{Signature: basic, Secret: new("user:password")}, secrets, false)
 	require.NoError(t, err)
 	require.Equal(t, "user:password", after.Secret)
-	_, after, err = s.Change("acme", intake.Update{Signature: &event.IntakeSignature{Scheme: "header", Header: "X-Key"}}, secrets, false)
+	_, after, err = s.Change("acme", intake.Update{
+		Signature: &event.IntakeSignature{Scheme: "header", Header: "X-Key"},
+	}, secrets, false)
 	require.NoError(t, err, "the other schemes take any secret")
 	require.Equal(t, secrets, after)
 	bearer.Secret = new("user:password")
@@ -308,7 +483,10 @@ func TestRotate_ByKind(t *testing.T) {
 	_, _, err = public.Rotate("acme", intake.Rotation{Secret: nil, New: random}, none)
 	require.Equal(t, []string{"secret"}, fields(t, err))
 
-	meta, separate := live(t, intake.Update{Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"), AccessToken: new("access")})
+	meta, separate := live(t, intake.Update{
+		Name: new("Ads"), Kind: new(intake.MetaLeadAds), AppSecret: new("app"), VerifyToken: new("verify"),
+		AccessToken: new("access"),
+	})
 	_, _, err = meta.Rotate("acme", intake.Rotation{Secret: nil, New: random}, separate)
 	require.Equal(t, []string{"secret"}, fields(t, err))
 	_, after, err = meta.Rotate("acme", intake.Rotation{Secret: new("new"), New: random}, separate)
@@ -320,7 +498,9 @@ func TestRotate_RandomFails(t *testing.T) {
 	t.Parallel()
 	errRandom := errors.New("no random")
 	s, secrets := live(t, intake.Update{Name: new("Forms"), Kind: new(intake.Typeform)})
-	_, _, err := s.Rotate("acme", intake.Rotation{Secret: nil, New: func() (string, error) { return "", errRandom }}, secrets)
+	_, _, err := s.Rotate("acme", intake.Rotation{
+		Secret: nil, New: func() (string, error) { return "", errRandom },
+	}, secrets)
 	require.ErrorIs(t, err, errRandom)
 }
 
@@ -333,7 +513,9 @@ func TestState_SecretID(t *testing.T) {
 	require.Equal(t, at(0), s.SecretID)
 	s = evolveAfter(s, time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name"}})
 	require.Equal(t, at(0), s.SecretID)
-	s = evolveAfter(s, 2*time.Second, event.IntakeChanged{IntakeSettings: s.Settings, Changed: []string{"name", "accessToken"}})
+	s = evolveAfter(s, 2*time.Second, event.IntakeChanged{
+		IntakeSettings: s.Settings, Changed: []string{"name", "accessToken"},
+	})
 	require.Equal(t, at(2*time.Second), s.SecretID)
 	s = evolveAfter(s, 3*time.Second, event.IntakeRotated{})
 	require.Equal(t, at(3*time.Second), s.SecretID)
@@ -341,10 +523,14 @@ func TestState_SecretID(t *testing.T) {
 
 func TestSecrets_NeverPrinted(t *testing.T) {
 	t.Parallel()
-	secrets := intake.Secrets{Secret: "hunter2", AppSecret: "hunter2", VerifyToken: "hunter2", AccessToken: "hunter2", Challenge: "hunter2"}
+	secrets := intake.Secrets{
+		Secret: "hunter2", AppSecret: "hunter2", VerifyToken: "hunter2", AccessToken: "hunter2", Challenge: "hunter2",
+	}
 	var logged strings.Builder
 	slog.New(slog.NewTextHandler(&logged, nil)).Info("x", "secrets", secrets)
-	for _, text := range []string{fmt.Sprint(secrets), fmt.Sprintf("%+v %#v %v", secrets, secrets, &secrets), logged.String()} {
+	for _, text := range []string{
+		fmt.Sprint(secrets), fmt.Sprintf("%+v %#v %v", secrets, secrets, &secrets), logged.String(),
+	} {
 		require.NotContains(t, text, "hunter2")
 	}
 }
@@ -352,8 +538,12 @@ func TestSecrets_NeverPrinted(t *testing.T) {
 func TestSilence_CountsFrom(t *testing.T) {
 	t.Parallel()
 	expecting, _ := live(t, intake.Update{Name: new("Site"), Kind: new(intake.Form), ExpectEvery: new("1h")})
-	off := evolveAfter(expecting, time.Minute, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h"}})
-	on := evolveAfter(off, 5*time.Hour, event.IntakeChanged{IntakeSettings: event.IntakeSettings{ExpectEvery: "1h", Enabled: true}})
+	off := evolveAfter(expecting, time.Minute, event.IntakeChanged{
+		IntakeSettings: event.IntakeSettings{ExpectEvery: "1h"},
+	})
+	on := evolveAfter(off, 5*time.Hour, event.IntakeChanged{
+		IntakeSettings: event.IntakeSettings{ExpectEvery: "1h", Enabled: true},
+	})
 	unmonitored, _ := live(t, form)
 	silent := evolveAfter(expecting, time.Hour, event.IntakeSilent{Since: created})
 	for name, c := range map[string]struct {

@@ -79,7 +79,8 @@ func Optional(name string) bool {
 
 // environment has the variables of mappings.
 var environment = expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{
-	"body": expression.Any, "item": expression.Any, "known": expression.Any, "headers": expression.Texts, "query": expression.Texts,
+	"body": expression.Any, "item": expression.Any, "known": expression.Any, "headers": expression.Texts,
+	"query": expression.Texts,
 })
 
 // Mapping computes the members of a capture's body from a post. It is safe for concurrent use.
@@ -95,8 +96,8 @@ type program struct {
 	run   *expression.Program
 }
 
-// Compile compiles the mapping of an intake: the settings' own expressions, and the kind's for the other fields. The error is
-// field.Errors, on mapping.<field>.
+// Compile compiles the mapping of an intake: the settings' own expressions, and the kind's for the other fields. The
+// error is field.Errors, on mapping.<field>.
 func Compile(settings event.IntakeSettings) (*Mapping, error) {
 	var wrong field.Errors
 	for _, name := range slices.Sorted(maps.Keys(settings.Mapping)) {
@@ -156,11 +157,11 @@ type Mapped struct {
 	Body map[string]jsontext.Value
 }
 
-// Map evaluates the mapping on a post. With errors, it also returns the fields without errors. An error names the field, or body if
-// the post cannot be parsed, and quotes nothing of the post.
+// Map evaluates the mapping on a post. With errors, it also returns the fields without errors. An error names the
+// field, or body if the post cannot be parsed, and quotes nothing of the post.
 //
-// A field whose expression reads a missing member counts as not given. In customFields and metadata this is an error, because one
-// missing member would drop all others.
+// A field whose expression reads a missing member counts as not given. In customFields and metadata this is an error,
+// because one missing member would drop all others.
 func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 	var wrong field.Errors
 	mapped := Mapped{Body: make(map[string]jsontext.Value)}
@@ -178,7 +179,9 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 			return mapped, wrong
 		}
 	}
-	variables := map[string]any{"body": body, "item": item, "known": map[string]any{}, "headers": orNone(r.Headers), "query": orNone(r.Query)}
+	variables := map[string]any{
+		"body": body, "item": item, "known": map[string]any{}, "headers": orNone(r.Headers), "query": orNone(r.Query),
+	}
 	if m.known {
 		known := knownOf(body, r.Region)
 		variables["known"] = known.variable()

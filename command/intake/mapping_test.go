@@ -56,7 +56,8 @@ func TestCompile_DefaultsOfEveryKind(t *testing.T) {
 
 func TestMap_Kinds(t *testing.T) {
 	t.Parallel()
-	merged, err := Fetched([]byte(`{"leadgen_id": "123123123123", "page_id": "9", "ad_id": "older"}`), sample(t, "meta_lead.json"))
+	merged, err := Fetched([]byte(`{"leadgen_id": "123123123123", "page_id": "9", "ad_id": "older"}`),
+		sample(t, "meta_lead.json"))
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		kind    string
@@ -65,7 +66,8 @@ func TestMap_Kinds(t *testing.T) {
 		id      string
 		want    string
 	}{
-		"google_lead_form": {GoogleLeadForm, sample(t, "google_lead_form.json"), nil, "TeSter-1fO7SkQ3vYx0Nn5qk2wXHg-lead", `{
+		"google_lead_form": {GoogleLeadForm, sample(t, "google_lead_form.json"), nil,
+			"TeSter-1fO7SkQ3vYx0Nn5qk2wXHg-lead", `{
 			"name": "Asha Menon", "email": "asha@example.com", "phone": "+919876543210",
 			"customFields": {"POSTAL_CODE": "560001", "what_is_your_preferred_dealership_in_the_city_or_i": "Indiranagar"},
 			"metadata": {"source": "google_ad", "form_id": 40000000000, "campaign_id": 9007199254740993, "gclid": "EAIaIQobChMIq8uVh5aL",
@@ -80,29 +82,38 @@ func TestMap_Kinds(t *testing.T) {
 			"customFields": {"how": "It's cold right now", "moved": "2025-10-01", "cities": ["London", "Sydney", "Pune"], "k6TP9oLGgHjl": "A friend",
 				"heard": "A poster", "terms": false, "age": 5, "site": "https://example.com"},
 			"metadata": {"source": "website", "form_id": "lT4Z3j", "utm_source": "newsletter", "visitor_id": "v-1"}}`},
-		"razorpay": {Razorpay, sample(t, "razorpay.json"), map[string]string{"x-razorpay-event-id": "evt-1"}, "evt-1", `{
+		"razorpay": {Razorpay, sample(t, "razorpay.json"), map[string]string{
+			"x-razorpay-event-id": "evt-1",
+		}, "evt-1", `{
 			"name": "Gaurav Kumar", "email": "gaurav.kumar@example.com", "phone": "+919876543210", "opportunityValue": "12500.50",
 			"customFields": {"Policy Name": "Jeevan Saral", "name": "Gaurav Kumar"},
 			"metadata": {"source": "payment_page_drop", "event": "payment.failed", "payment_id": "pay_DESlfW9H8K9uqM", "order_id": "order_DESlLckIVRkHWj"}}`},
-		"standard_webhooks": {StandardWebhooks, sample(t, "standard_webhooks.json"), map[string]string{"webhook-id": "msg-1"}, "msg-1", `{
+		"standard_webhooks": {StandardWebhooks, sample(t, "standard_webhooks.json"),
+			map[string]string{"webhook-id": "msg-1"}, "msg-1", `{
 			"name": "Asha Menon", "email": "asha@example.com", "leadTemperature": "hot", "opportunityValue": 1200.5,
 			"customFields": {"plan": "pro", "seats": 5}, "metadata": {"source": "webhook", "campaign": "spring"}}`},
-		"webhook": {Webhook, []byte(`{"first_name": "Asha", "last_name": "Menon", "mobile": 9876543210, "utm_source": "x", "fields": {"a": 1, "b": 2},
+		"webhook": {Webhook,
+			[]byte(`{"first_name": "Asha", "last_name": "Menon", "mobile": 9876543210, "utm_source": "x", "fields": {"a": 1, "b": 2},
 			"customFields": {"b": 3, "c": ""}, "status": "won", "visitor_id": "v", "metadata": {"source": "api", "k": true}}`), nil, "", `{
 			"name": "Asha Menon", "phone": 9876543210, "status": "won", "visitorId": "v", "customFields": {"a": 1, "b": 3},
 			"metadata": {"source": "webhook", "utm_source": "x", "k": true}}`},
-		"form": {Form, []byte(`{"your-name": "Asha", "tel": "", "phone_number": "98765 43210", "your-email": "asha@example.com", "utm_campaign": "spring",
+		"form": {Form,
+			[]byte(`{"your-name": "Asha", "tel": "", "phone_number": "98765 43210", "your-email": "asha@example.com", "utm_campaign": "spring",
 			"gclid": "g", "page_url": "https://example.com/", "referrer": "https://example.org/", "visitor_id": "v", "message": "Hi", "status": "won"}`),
 			map[string]string{"idempotency-key": "k"}, "k", `{
 			"name": "Asha", "phone": "98765 43210", "email": "asha@example.com", "visitorId": "v", "customFields": {"message": "Hi", "status": "won"},
 			"metadata": {"source": "website", "utm_campaign": "spring", "gclid": "g", "page_url": "https://example.com/", "referrer": "https://example.org/"}}`},
 	} {
-		mapped, wrong := compiled(t, event.IntakeSettings{Kind: c.kind}).Map(Request{ContentType: "application/json", Body: c.body, Headers: c.headers})
+		mapped, wrong := compiled(t, event.IntakeSettings{Kind: c.kind}).Map(Request{
+			ContentType: "application/json", Body: c.body, Headers: c.headers,
+		})
 		require.Empty(t, wrong, name)
 		require.Equal(t, c.id, mapped.DeliveryID, name)
 		require.False(t, mapped.Test || mapped.Skip || mapped.Honeypot, name)
 		require.JSONEq(t, c.want, object(t, mapped.Body), name)
-		_, err := lead.ParseArrival(mapped.Body, lead.Rules{Region: "IN", Stages: []string{"new", "won"}}, lead.Client{})
+		_, err := lead.ParseArrival(mapped.Body, lead.Rules{
+			Region: "IN", Stages: []string{"new", "won"},
+		}, lead.Client{})
 		require.NoError(t, err, name)
 	}
 }
@@ -111,8 +122,10 @@ func TestMap_EmptyBodies(t *testing.T) {
 	t.Parallel()
 	for _, kind := range Kinds() {
 		m := compiled(t, event.IntakeSettings{Kind: kind})
-		for _, body := range []string{``, `{}`, `[]`, `null`, `"x"`, `5`, `{"form_response": null, "payload": [], "user_column_data": {}, "field_data": "x"}`,
-			`{"form_response": {"answers": [null, {}, {"type": "choice"}]}, "field_data": [{}], "user_column_data": [5]}`} {
+		for _, body := range []string{``, `{}`, `[]`, `null`, `"x"`, `5`,
+			`{"form_response": null, "payload": [], "user_column_data": {}, "field_data": "x"}`,
+			`{"form_response": {"answers": [null, {}, {"type": "choice"}]}, "field_data": [{}], ` +
+				`"user_column_data": [5]}`} {
 			mapped, _ := m.Map(Request{ContentType: "application/json", Body: []byte(body)})
 			require.Empty(t, mapped.Body["phone"], "%s %s", kind, body)
 			require.Empty(t, mapped.Body["email"], "%s %s", kind, body)
@@ -139,18 +152,22 @@ func TestMap_OwnExpressions(t *testing.T) {
 		"skip":         `body.kind == "noise"`,
 	}})
 	mapped, wrong := m.Map(Request{
-		Body:    []byte(`{"contact": {"name": " Asha "}, "email": "a@example.com", "id": 77, "score": 4, "metadata": {"k": 1, "source": "api"}}`),
+		Body: []byte(`{"contact": {"name": " Asha "}, "email": "a@example.com", "id": 77, "score": 4, "metadata": ` +
+			`{"k": 1, "source": "api"}}`),
 		Headers: map[string]string{"x-phone": "9876543210"}, Query: map[string]string{"tag": "t"},
 	})
 	require.Empty(t, wrong)
 	require.Equal(t, "77", mapped.DeliveryID)
 	require.False(t, mapped.Skip, "the expression failed on a missing member, so its field is absent")
-	require.JSONEq(t, `{"name": "Asha", "phone": "9876543210", "customFields": {"score": 8, "tag": "t", "missing": null},
+	require.JSONEq(t,
+		`{"name": "Asha", "phone": "9876543210", "customFields": {"score": 8, "tag": "t", "missing": null},
 		"metadata": {"source": "chatbot", "k": 1}}`, object(t, mapped.Body))
 
 	mapped, wrong = m.Map(Request{Body: []byte(`{"kind": "noise", "score": "x"}`)})
 	require.True(t, mapped.Skip)
-	require.Equal(t, field.Errors{{Field: "customFields", Message: "applies an operator or function to a value of another type"}}, wrong)
+	require.Equal(t,
+		field.Errors{{Field: "customFields", Message: "applies an operator or function to a value of another type"}},
+		wrong)
 	_, wrong = m.Map(Request{Body: []byte(`{}`)})
 	require.Equal(t, field.Errors{{Field: "customFields", Message: "reads a member that is not there"}}, wrong,
 		"a missing member must not drop the other custom fields silently")
@@ -159,15 +176,24 @@ func TestMap_OwnExpressions(t *testing.T) {
 func TestCompile_NamesField(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ field, source, want string }{
-		"syntax":        {"phone", "body.(", `is not valid at 1:6: no viable alternative at input '.('`},
-		"unknown name":  {"phone", "bodi.phone", "is not valid at 1:1: undeclared reference to 'bodi' (did you mean 'body'?)"},
-		"type":          {"email", "1 + 2", "must be string, not int"},
-		"bool":          {"skip", `"yes"`, "must be bool, not string"},
-		"map of ints":   {"customFields", `{1: "a"}`, "must be map(string, dyn), not map(int, string)"},
-		"list":          {"metadata", `[1]`, "must be map(string, dyn), not list(int)"},
-		"no such field": {"phones", `body.phone`, "is not known; the fields are skip, deliveryId, name, phone, email, status, leadTemperature, opportunityValue, visitorId, customFields, metadata, consent"},
-		"empty":         {"name", " ", "is empty"},
-		"cost":          {"skip", `body.a.exists(x, body.a.exists(y, body.a.exists(z, x == y && y == z)))`, "could cost more than 200000 steps with lists of 100 elements"},
+		"syntax": {"phone", "body.(", `is not valid at 1:6: no viable alternative at input '.('`},
+		"unknown name": {
+			"phone", "bodi.phone", "is not valid at 1:1: undeclared reference to 'bodi' (did you mean 'body'?)",
+		},
+		"type":        {"email", "1 + 2", "must be string, not int"},
+		"bool":        {"skip", `"yes"`, "must be bool, not string"},
+		"map of ints": {"customFields", `{1: "a"}`, "must be map(string, dyn), not map(int, string)"},
+		"list":        {"metadata", `[1]`, "must be map(string, dyn), not list(int)"},
+		"no such field": {
+			"phones", `body.phone`,
+			"is not known; the fields are skip, deliveryId, name, phone, email, status, leadTemperature, " +
+				"opportunityValue, visitorId, customFields, metadata, consent",
+		},
+		"empty": {"name", " ", "is empty"},
+		"cost": {
+			"skip", `body.a.exists(x, body.a.exists(y, body.a.exists(z, x == y && y == z)))`,
+			"could cost more than 200000 steps with lists of 100 elements",
+		},
 	} {
 		_, err := Compile(event.IntakeSettings{Kind: Webhook, Mapping: map[string]string{c.field: c.source}})
 		require.Equal(t, field.Errors{{Field: "mapping." + c.field, Message: c.want}}, err, name)
@@ -177,7 +203,8 @@ func TestCompile_NamesField(t *testing.T) {
 func TestMap_ReasonsHideInput(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: Webhook, Mapping: map[string]string{
-		"name": `string(int(body.secret))`, "email": `body[body.secret]`, "phone": `timestamp(body.secret).getFullYear() == 1 ? "1" : "2"`,
+		"name": `string(int(body.secret))`, "email": `body[body.secret]`,
+		"phone":    `timestamp(body.secret).getFullYear() == 1 ? "1" : "2"`,
 		"metadata": `{"x": body[body.secret]}`, "skip": `body.secret`,
 	}})
 	_, wrong := m.Map(Request{Body: []byte(`{"secret": "asha@example.com"}`)})
@@ -208,13 +235,15 @@ func TestMap_Forms(t *testing.T) {
 		"JSON by suffix":    {"application/vnd.x+json", `{"a": 1}`, `{"a": 1}`, ""},
 		"byte order mark":   {"application/json", "\xef\xbb\xbf{\"a\": 1}", `{"a": 1}`, ""},
 		"duplicate keys":    {"application/json", `{"a": {"b": 1, "b": 2}}`, "", "has the same key twice"},
-		"deep":              {"application/json", strings.Repeat("[", 33) + strings.Repeat("]", 33), "", "must be at most 32 levels deep"},
-		"large number":      {"application/json", `{"a": 1e999}`, "", "has a number that is too large"},
-		"JSON with NUL":     {"application/json", `{"a": "\u0000"}`, "", "must not contain NUL"},
-		"lone surrogate":    {"application/json", `{"a": "\ud800"}`, "", "is not valid JSON in UTF-8"},
-		"two values":        {"application/json", `{"a": 1} {}`, "", "has data after the JSON value"},
-		"truncated":         {"application/json", `{"a": [1,`, "", "is not valid JSON in UTF-8"},
-		"no boundary":       {"multipart/form-data", "x", "", "is not a valid form"},
+		"deep": {
+			"application/json", strings.Repeat("[", 33) + strings.Repeat("]", 33), "", "must be at most 32 levels deep",
+		},
+		"large number":   {"application/json", `{"a": 1e999}`, "", "has a number that is too large"},
+		"JSON with NUL":  {"application/json", `{"a": "\u0000"}`, "", "must not contain NUL"},
+		"lone surrogate": {"application/json", `{"a": "\ud800"}`, "", "is not valid JSON in UTF-8"},
+		"two values":     {"application/json", `{"a": 1} {}`, "", "has data after the JSON value"},
+		"truncated":      {"application/json", `{"a": [1,`, "", "is not valid JSON in UTF-8"},
+		"no boundary":    {"multipart/form-data", "x", "", "is not a valid form"},
 	} {
 		mapped, wrong := m.Map(Request{ContentType: c.media, Body: []byte(c.body)})
 		if c.reason != "" {
@@ -240,7 +269,9 @@ func TestMap_MultipartSkipsFiles(t *testing.T) {
 	require.NoError(t, writer.Close())
 	mapped, wrong := m.Map(Request{ContentType: writer.FormDataContentType(), Body: body.Bytes()})
 	require.Empty(t, wrong)
-	require.JSONEq(t, `{"email": "asha@example.com", "customFields": {"note": "Grüße"}, "metadata": {"source": "website"}}`, object(t, mapped.Body))
+	require.JSONEq(t,
+		`{"email": "asha@example.com", "customFields": {"note": "Grüße"}, "metadata": {"source": "website"}}`,
+		object(t, mapped.Body))
 
 	var many bytes.Buffer
 	writer = multipart.NewWriter(&many)
@@ -250,7 +281,8 @@ func TestMap_MultipartSkipsFiles(t *testing.T) {
 	}
 	require.NoError(t, writer.Close())
 	_, wrong = m.Map(Request{ContentType: writer.FormDataContentType(), Body: many.Bytes()})
-	require.Equal(t, field.Errors{{Field: "body", Message: "must have at most 1000 fields"}}, wrong, "files count as fields")
+	require.Equal(t, field.Errors{{Field: "body", Message: "must have at most 1000 fields"}},
+		wrong, "files count as fields")
 	for _, broken := range [][]byte{many.Bytes()[:many.Len()-9], []byte("no boundary")} {
 		_, wrong = m.Map(Request{ContentType: writer.FormDataContentType(), Body: broken})
 		require.Len(t, wrong, 1)
@@ -278,7 +310,10 @@ func TestMap_HoneypotAndChallenge(t *testing.T) {
 func TestMap_GoogleTest(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: GoogleLeadForm})
-	mapped, _ := m.Map(Request{Body: bytes.Replace(sample(t, "google_lead_form.json"), []byte(`"is_test": false`), []byte(`"is_test": true`), 1)})
+	mapped, _ := m.Map(Request{
+		Body: bytes.Replace(sample(t, "google_lead_form.json"), []byte(`"is_test": false`), []byte(`"is_test": true`),
+			1),
+	})
 	require.True(t, mapped.Test)
 }
 
@@ -311,25 +346,37 @@ func TestMap_RazorpayAmounts(t *testing.T) {
 func TestMap_RazorpayPlaceholder(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: Razorpay})
-	mapped, wrong := m.Map(Request{Body: bytes.Replace(sample(t, "razorpay.json"), []byte("gaurav.kumar@example.com"), []byte("void@razorpay.com"), 1)})
+	mapped, wrong := m.Map(Request{
+		Body: bytes.Replace(sample(t, "razorpay.json"), []byte("gaurav.kumar@example.com"), []byte("void@razorpay.com"),
+			1),
+	})
 	require.Empty(t, wrong)
 	require.NotContains(t, mapped.Body, "email")
-	mapped, wrong = m.Map(Request{Body: []byte(`{"payload": {"payment": {"entity": {"contact": "+919876543210", "notes": []}}}}`)})
+	mapped, wrong = m.Map(Request{
+		Body: []byte(`{"payload": {"payment": {"entity": {"contact": "+919876543210", "notes": []}}}}`),
+	})
 	require.Empty(t, wrong)
-	require.JSONEq(t, `{"phone": "+919876543210", "customFields": {}, "metadata": {"source": "payment_page_drop"}}`, object(t, mapped.Body))
+	require.JSONEq(t, `{"phone": "+919876543210", "customFields": {}, "metadata": {"source": "payment_page_drop"}}`,
+		object(t, mapped.Body))
 }
 
 func TestMap_DeliveryIDs(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: Webhook, Mapping: map[string]string{"deliveryId": "body.id"}})
-	for id, want := range map[string]string{`"a"`: "a", `" a "`: "a", `7`: "7", `null`: "", `""`: "", `"` + strings.Repeat("é", 200) + `"`: strings.Repeat("é", 200)} {
+	for id, want := range map[string]string{
+		`"a"`: "a", `" a "`: "a", `7`: "7", `null`: "", `""`: "",
+		`"` + strings.Repeat("é", 200) + `"`: strings.Repeat("é", 200),
+	} {
 		mapped, wrong := m.Map(Request{Body: []byte(`{"id": ` + id + `}`)})
 		require.Empty(t, wrong, id)
 		require.Equal(t, want, mapped.DeliveryID)
 	}
 	for _, id := range []string{`1.5`, `{}`, `[1]`, `true`, `"` + strings.Repeat("é", 201) + `"`} {
 		_, wrong := m.Map(Request{Body: []byte(`{"id": ` + id + `}`)})
-		require.Equal(t, field.Errors{{Field: "deliveryId", Message: "must be text of at most 200 characters or a whole number of 64 bits"}}, wrong, id)
+		require.Equal(t,
+			field.Errors{
+				{Field: "deliveryId", Message: "must be text of at most 200 characters or a whole number of 64 bits"},
+			}, wrong, id)
 	}
 }
 

@@ -17,14 +17,17 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// DefaultGraphURL is Meta's Graph API. Without a version in it, Meta answers in the oldest that the token's app may use.
+// DefaultGraphURL is Meta's Graph API. Without a version in it, Meta answers in the oldest that the token's app may
+// use.
 const DefaultGraphURL = "https://graph.facebook.com"
 
 // Change is a new lead that a post of kind meta_lead_ads announces. Its content has to be fetched.
 type Change struct {
-	ID    string // of its lead; of a change that cannot be read, the hash of its bytes
-	Body  []byte // the announcement: a JSON object with ids of the lead, page, form and ad; one that cannot be read is kept as it came
-	Wrong error  // why it cannot be read; the text suits the sender
+	ID string // of its lead; of a change that cannot be read, the hash of its bytes
+	// the announcement: a JSON object with ids of the lead, page, form and ad; one that cannot be read is kept as it
+	// came
+	Body  []byte
+	Wrong error // why it cannot be read; the text suits the sender
 }
 
 var (
@@ -32,8 +35,8 @@ var (
 	errChange  = errors.New("is not a change of Meta's webhooks with the leadgen_id of a lead")
 )
 
-// Changes splits a post of kind meta_lead_ads into the leads that it announces; a post about another subject has none. A change that
-// cannot be read does not affect the others. The error's text suits the sender.
+// Changes splits a post of kind meta_lead_ads into the leads that it announces; a post about another subject has none.
+// A change that cannot be read does not affect the others. The error's text suits the sender.
 func Changes(body []byte) ([]Change, error) {
 	var post struct {
 		Entry []jsontext.Value `json:"entry"`
@@ -104,7 +107,8 @@ func LeadURL(settings event.IntakeSettings, secrets Secrets, announcement []byte
 
 var errFetched = errors.New("is not a lead of Meta's Graph API")
 
-// Fetched returns the body that is mapped: the members of the fetched lead, and those of the announcement that the lead does not have.
+// Fetched returns the body that is mapped: the members of the fetched lead, and those of the announcement that the lead
+// does not have.
 func Fetched(announcement, lead []byte) ([]byte, error) {
 	fetched, ok := graphLead(lead)
 	if !ok {

@@ -15,7 +15,9 @@ func TestChanges_SplitsPost(t *testing.T) {
 	require.Len(t, changes, 2)
 	require.Equal(t, "123123123123", changes[0].ID)
 	require.Equal(t, "444444444444", changes[1].ID)
-	require.JSONEq(t, `{"leadgen_id": "444444444444", "page_id": "153125381133", "form_id": "555", "created_time": 1440120385}`, string(changes[1].Body))
+	require.JSONEq(t,
+		`{"leadgen_id": "444444444444", "page_id": "153125381133", "form_id": "555", "created_time": 1440120385}`,
+		string(changes[1].Body))
 	for _, none := range []string{`{}`, `{"entry": []}`, `{"entry": [{"changes": [{"field": "feed", "value": 5}]}]}`} {
 		changes, err := Changes([]byte(none))
 		require.NoError(t, err, none)
@@ -31,7 +33,8 @@ func TestChanges_InvalidChangeIsolated(t *testing.T) {
 	t.Parallel()
 	good := `{"field": "leadgen", "value": {"leadgen_id": 12}}`
 	for _, bad := range []string{
-		`{"field": "leadgen", "value": {}}`, `{"field": "leadgen", "value": {"leadgen_id": "../me"}}`, `{"field": "leadgen"}`, `{"field": 5}`, `[]`, `"x"`,
+		`{"field": "leadgen", "value": {}}`, `{"field": "leadgen", "value": {"leadgen_id": "../me"}}`,
+		`{"field": "leadgen"}`, `{"field": 5}`, `[]`, `"x"`,
 	} {
 		changes, err := Changes([]byte(`{"entry": [{"changes": [` + bad + `, ` + good + `]}]}`))
 		require.NoError(t, err, bad)
@@ -52,7 +55,8 @@ func TestChanges_InvalidChangeIsolated(t *testing.T) {
 
 func TestLeadURL_EscapesToken(t *testing.T) {
 	t.Parallel()
-	url, err := LeadURL(event.IntakeSettings{GraphURL: "https://graph.example.com/v1/"}, Secrets{AccessToken: "a&b"}, []byte(`{"leadgen_id": 12}`))
+	url, err := LeadURL(event.IntakeSettings{GraphURL: "https://graph.example.com/v1/"}, Secrets{AccessToken: "a&b"},
+		[]byte(`{"leadgen_id": 12}`))
 	require.NoError(t, err)
 	require.Equal(t, "https://graph.example.com/v1/12?access_token=a%26b", url)
 	url, err = LeadURL(event.IntakeSettings{}, Secrets{}, []byte(`{"leadgen_id": "12"}`))

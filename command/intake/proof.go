@@ -45,8 +45,8 @@ func Verify(settings event.IntakeSettings, secrets Secrets, sent Sent, body []by
 	return nil
 }
 
-// VerifyHeaders checks what the headers and the query alone prove, before the body is read. Proven is false if the proof depends on the body
-// too. The error is ErrProof.
+// VerifyHeaders checks what the headers and the query alone prove, before the body is read. Proven is false if the
+// proof depends on the body too. The error is ErrProof.
 func VerifyHeaders(settings event.IntakeSettings, secrets Secrets, sent Sent, now time.Time) (proven bool, err error) {
 	proves, ok := readProof(settings, secrets.at(now), sent, now)
 	if !ok {
@@ -58,7 +58,8 @@ func VerifyHeaders(settings event.IntakeSettings, secrets Secrets, sent Sent, no
 // overBody reports whether a body has the proof that was read from the headers.
 type overBody func(body []byte) bool
 
-// readProof reads the proof by any of the secrets. Ok is false if no body has it. A nil function means that every body has it.
+// readProof reads the proof by any of the secrets. Ok is false if no body has it. A nil function means that every body
+// has it.
 func readProof(settings event.IntakeSettings, secrets []string, sent Sent, now time.Time) (proves overBody, ok bool) {
 	known := func(given string) bool {
 		return slices.ContainsFunc(secrets, func(secret string) bool { return same(given, secret) })
@@ -120,9 +121,11 @@ func sentSecret(s event.IntakeSignature, sent Sent) string {
 
 func queryName(s event.IntakeSignature) string { return cmp.Or(s.Name, defaultQueryName) }
 
-// Authenticate returns the value of WWW-Authenticate that asks for the proof of an intake; empty when no scheme of HTTP does.
+// Authenticate returns the value of WWW-Authenticate that asks for the proof of an intake; empty when no scheme of HTTP
+// does.
 func Authenticate(settings event.IntakeSettings) string {
-	if settings.Signature == nil || settings.Signature.Header != "" && !strings.EqualFold(settings.Signature.Header, headerAuthorization) {
+	if settings.Signature == nil || settings.Signature.Header != "" &&
+		!strings.EqualFold(settings.Signature.Header, headerAuthorization) {
 		return ""
 	}
 	switch settings.Signature.Scheme {
@@ -185,12 +188,13 @@ const maxHeaders = 16 << 10
 
 // credentialHeaders are never kept.
 var credentialHeaders = map[string]bool{
-	"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true, "x-api-key": true, "x-auth-token": true,
+	"authorization": true, "proxy-authorization": true, "cookie": true, "set-cookie": true, "x-api-key": true,
+	"x-auth-token":    true,
 	"x-hub-signature": true,
 }
 
-// VisibleHeaders returns the headers that a mapping may see, by names in lower case: all but credentials, cookies and signatures.
-// Of a repeated header it has the first value. Headers beyond 16 KiB together are left out.
+// VisibleHeaders returns the headers that a mapping may see, by names in lower case: all but credentials, cookies and
+// signatures. Of a repeated header it has the first value. Headers beyond 16 KiB together are left out.
 func VisibleHeaders(settings event.IntakeSettings, header map[string][]string) map[string]string {
 	proofs := map[string]bool{}
 	for _, s := range signaturesOf(settings) {
@@ -211,11 +215,13 @@ func VisibleHeaders(settings event.IntakeSettings, header map[string][]string) m
 	return visible
 }
 
-// VisibleQuery returns the query parameters that a mapping may see: all but the secret. Of a repeated one it has the first value.
+// VisibleQuery returns the query parameters that a mapping may see: all but the secret. Of a repeated one it has the
+// first value.
 func VisibleQuery(settings event.IntakeSettings, query map[string][]string) map[string]string {
 	visible := make(map[string]string, len(query))
 	for name, values := range query {
-		secret := settings.Signature != nil && settings.Signature.Scheme == SchemeQuery && name == queryName(*settings.Signature)
+		secret := settings.Signature != nil && settings.Signature.Scheme == SchemeQuery &&
+			name == queryName(*settings.Signature)
 		if !secret && len(values) > 0 {
 			visible[event.Text(name)] = event.Text(values[0])
 		}

@@ -47,12 +47,15 @@ func TestVerify_DocumentedSignatures(t *testing.T) {
 	}
 	secrets := Secrets{Secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
 	at := time.Unix(1614265330, 0)
-	require.NoError(t, Verify(event.IntakeSettings{Kind: StandardWebhooks}, secrets, standard.sent(), []byte(`{"test": 2432232314}`), at))
+	require.NoError(t,
+		Verify(event.IntakeSettings{Kind: StandardWebhooks}, secrets, standard.sent(),
+			[]byte(`{"test": 2432232314}`), at))
 
 	const signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
 	meta := headers{"x-hub-signature-256": signature}
 	secrets = Secrets{Secret: "It's a Secret to Everybody"}
-	require.NoError(t, Verify(event.IntakeSettings{Kind: MetaLeadAds}, secrets, meta.sent(), []byte("Hello, World!"), noon))
+	require.NoError(t,
+		Verify(event.IntakeSettings{Kind: MetaLeadAds}, secrets, meta.sent(), []byte("Hello, World!"), noon))
 	webhook := event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{
 		Scheme: SchemeHMAC, Header: "X-Hub-Signature-256", Prefix: "sha256=", Algorithm: "sha256", Encoding: "hex",
 	}}
@@ -79,19 +82,26 @@ func hmacProof(algorithm, encoding, prefix string) proof {
 // signers are the kinds whose proof is a MAC over the body.
 var signers = map[string]proof{
 	"meta_lead_ads": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
-		return event.IntakeSettings{Kind: MetaLeadAds}, headers{"x-hub-signature-256": "sha256=" + hex.EncodeToString(mac(sha256.New, secret, body))}, body
+		return event.IntakeSettings{Kind: MetaLeadAds}, headers{
+			"x-hub-signature-256": "sha256=" + hex.EncodeToString(mac(sha256.New, secret, body)),
+		}, body
 	},
 	"typeform": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
-		return event.IntakeSettings{Kind: Typeform}, headers{"typeform-signature": "sha256=" + base64.StdEncoding.EncodeToString(mac(sha256.New, secret, body))}, body
+		return event.IntakeSettings{Kind: Typeform}, headers{
+			"typeform-signature": "sha256=" + base64.StdEncoding.EncodeToString(mac(sha256.New, secret, body)),
+		}, body
 	},
 	"razorpay": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
-		return event.IntakeSettings{Kind: Razorpay}, headers{"x-razorpay-signature": hex.EncodeToString(mac(sha256.New, secret, body))}, body
+		return event.IntakeSettings{Kind: Razorpay}, headers{
+			"x-razorpay-signature": hex.EncodeToString(mac(sha256.New, secret, body)),
+		}, body
 	},
 	"standard_webhooks": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
 		sender, _ := standardwebhooks.NewWebhook(secret)
 		signature, _ := sender.Sign("msg", noon, body)
 		return event.IntakeSettings{Kind: StandardWebhooks}, headers{
-			"webhook-id": "msg", "webhook-timestamp": strconv.FormatInt(noon.Unix(), 10), "webhook-signature": "v2,x v1,AAAA " + signature,
+			"webhook-id": "msg", "webhook-timestamp": strconv.FormatInt(noon.Unix(), 10),
+			"webhook-signature": "v2,x v1,AAAA " + signature,
 		}, body
 	},
 	"sha1 hex":      hmacProof("sha1", "hex", ""),
@@ -102,21 +112,29 @@ var signers = map[string]proof{
 // bearers are the kinds whose proof is the secret itself.
 var bearers = map[string]proof{
 	"google_lead_form": func(secret string, _ []byte) (event.IntakeSettings, headers, []byte) {
-		return event.IntakeSettings{Kind: GoogleLeadForm}, nil, []byte(`{"lead_id": "1", "google_key": "` + secret + `"}`)
+		return event.IntakeSettings{
+			Kind: GoogleLeadForm,
+		}, nil, []byte(`{"lead_id": "1", "google_key": "` + secret + `"}`)
 	},
 	"bearer": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
-		return event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeBearer}}, headers{"authorization": "bearer " + secret}, body
+		return event.IntakeSettings{
+			Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeBearer},
+		}, headers{"authorization": "bearer " + secret}, body
 	},
 	"basic": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
 		return event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeBasic}},
 			headers{"authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(secret))}, body
 	},
 	"header": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
-		return event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader, Header: "X-Key", Prefix: "k-"}},
+		return event.IntakeSettings{
+				Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader, Header: "X-Key", Prefix: "k-"},
+			},
 			headers{"x-key": "k-" + secret}, body
 	},
 	"query": func(secret string, body []byte) (event.IntakeSettings, headers, []byte) {
-		return event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeQuery, Name: "token"}}, headers{"?token": secret}, body
+		return event.IntakeSettings{
+			Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeQuery, Name: "token"},
+		}, headers{"?token": secret}, body
 	},
 }
 
@@ -151,11 +169,14 @@ func TestVerify_OnlyItsSecret(t *testing.T) {
 			settings, header, body := make(secret, []byte(`{"a": 1}`))
 			require.NoError(t, Verify(settings, Secrets{Secret: secret}, header.sent(), body, noon), name)
 			for _, wrong := range []string{other, "", secret + "=", secret[:len(secret)-1]} {
-				require.ErrorIs(t, Verify(settings, Secrets{Secret: wrong}, header.sent(), body, noon), ErrProof, "%s %s", name, wrong)
+				require.ErrorIs(t, Verify(settings, Secrets{Secret: wrong}, header.sent(), body, noon),
+					ErrProof, "%s %s", name, wrong)
 			}
-			require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, headers{}.sent(), []byte(`{}`), noon), ErrProof, "%s without proof", name)
+			require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, headers{}.sent(), []byte(`{}`), noon),
+				ErrProof, "%s without proof", name)
 			settings, header, body = make("", []byte(`{"a": 1}`))
-			require.ErrorIs(t, Verify(settings, Secrets{}, header.sent(), body, noon), ErrProof, "%s without a secret", name)
+			require.ErrorIs(t, Verify(settings, Secrets{}, header.sent(), body, noon), ErrProof,
+				"%s without a secret", name)
 		}
 	}
 }
@@ -173,7 +194,10 @@ func TestVerifyHeaders_BeforeBody(t *testing.T) {
 			require.Equal(t, !signer && !inBody, proven, name)
 			for _, wrong := range []headers{
 				{}, {"authorization": "Bearer x", "x-key": "k-x"},
-				{"x-sig": "00", "x-hub-signature-256": "sha256=00", "typeform-signature": "sha256=AA==", "x-razorpay-signature": "00", "webhook-signature": "v1,AA=="},
+				{
+					"x-sig": "00", "x-hub-signature-256": "sha256=00", "typeform-signature": "sha256=AA==",
+					"x-razorpay-signature": "00", "webhook-signature": "v1,AA==",
+				},
 			} {
 				proven, err = VerifyHeaders(settings, Secrets{Secret: secret}, wrong.sent(), noon)
 				require.False(t, proven, name)
@@ -188,48 +212,61 @@ func TestVerify_StandardTimestamps(t *testing.T) {
 	const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3"
 	settings, header, body := signers["standard_webhooks"](secret, []byte(`{}`))
 	for age, want := range map[time.Duration]error{
-		0: nil, DefaultTolerance: nil, -DefaultTolerance: nil, DefaultTolerance + time.Second: ErrProof, -DefaultTolerance - time.Second: ErrProof,
+		0: nil, DefaultTolerance: nil, -DefaultTolerance: nil, DefaultTolerance + time.Second: ErrProof,
+		-DefaultTolerance - time.Second: ErrProof,
 	} {
 		require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.sent(), body, noon.Add(age)), want, age)
 	}
 	header["webhook-id"] = "msg2"
-	require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.sent(), body, noon), ErrProof, "the id is signed too")
+	require.ErrorIs(t, Verify(settings, Secrets{Secret: secret}, header.sent(), body, noon),
+		ErrProof, "the id is signed too")
 }
 
 func TestVerify_MetaSecrets(t *testing.T) {
 	t.Parallel()
 	settings, header, body := signers["meta_lead_ads"]("app", []byte(`{}`))
 	require.NoError(t, Verify(settings, Secrets{AppSecret: "app", Secret: "x"}, header.sent(), body, noon))
-	require.ErrorIs(t, Verify(settings, Secrets{AppSecret: "other", Secret: "app"}, header.sent(), body, noon), ErrProof)
+	require.ErrorIs(t, Verify(settings, Secrets{AppSecret: "other", Secret: "app"}, header.sent(), body, noon),
+		ErrProof)
 }
 
 func TestVerify_Misconfigured(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Verify(event.IntakeSettings{Kind: Form}, Secrets{}, headers{}.sent(), nil, noon))
 	for _, settings := range []event.IntakeSettings{
-		{Kind: Webhook}, {}, {Kind: Webhook, Signature: &event.IntakeSignature{Scheme: "other"}}, {Kind: Webhook, Signature: &event.IntakeSignature{}},
+		{Kind: Webhook}, {}, {Kind: Webhook, Signature: &event.IntakeSignature{Scheme: "other"}},
+		{Kind: Webhook, Signature: &event.IntakeSignature{}},
 		{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader}},
 	} {
-		require.ErrorIs(t, Verify(settings, Secrets{Secret: "s"}, headers{"authorization": "s"}.sent(), nil, noon), ErrProof)
+		require.ErrorIs(t, Verify(settings, Secrets{Secret: "s"}, headers{"authorization": "s"}.sent(), nil, noon),
+			ErrProof)
 	}
-	for _, body := range []string{``, `[]`, `{`, `{"google_key": "s"`, `{"google_key": 5}`, `{"a": {"google_key": "s"}}`, `{"google_key": "s", "google_key": "s"}`} {
-		require.ErrorIs(t, Verify(event.IntakeSettings{Kind: GoogleLeadForm}, Secrets{Secret: "s"}, headers{}.sent(), []byte(body), noon), ErrProof, body)
+	for _, body := range []string{
+		``, `[]`, `{`, `{"google_key": "s"`, `{"google_key": 5}`, `{"a": {"google_key": "s"}}`,
+		`{"google_key": "s", "google_key": "s"}`,
+	} {
+		require.ErrorIs(t,
+			Verify(event.IntakeSettings{Kind: GoogleLeadForm}, Secrets{Secret: "s"}, headers{}.sent(),
+				[]byte(body), noon), ErrProof, body)
 	}
 }
 
 func TestVisibleHeaders_WithoutProofs(t *testing.T) {
 	t.Parallel()
-	settings := event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader, Header: "X-Own-Key"}}
+	settings := event.IntakeSettings{
+		Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeHeader, Header: "X-Own-Key"},
+	}
 	visible := VisibleHeaders(settings, map[string][]string{
-		"Content-Type": {"application/json"}, "X-Own-Key": {"secret"}, "Authorization": {"secret"}, "Cookie": {"secret"}, "X-Two": {"1", "2"},
-		"X-None": {}, "X-Raw": {"a\xff\x00b"},
+		"Content-Type": {"application/json"}, "X-Own-Key": {"secret"}, "Authorization": {"secret"},
+		"Cookie": {"secret"}, "X-Two": {"1", "2"}, "X-None": {}, "X-Raw": {"a\xff\x00b"},
 	})
 	require.Equal(t, map[string]string{"content-type": "application/json", "x-two": "1", "x-raw": "a\uFFFDb"}, visible)
 	standard := VisibleHeaders(event.IntakeSettings{Kind: StandardWebhooks}, map[string][]string{
 		"Webhook-Signature": {"secret"}, "Webhook-Id": {"m"}, "Svix-Signature": {"secret"},
 	})
 	require.Equal(t, map[string]string{"webhook-id": "m"}, standard)
-	require.Less(t, len(VisibleHeaders(settings, map[string][]string{"A": {strings.Repeat("x", maxHeaders)}, "B": {"1"}})), 2)
+	require.Less(t,
+		len(VisibleHeaders(settings, map[string][]string{"A": {strings.Repeat("x", maxHeaders)}, "B": {"1"}})), 2)
 }
 
 func TestVisibleQuery_WithoutSecret(t *testing.T) {
@@ -237,7 +274,8 @@ func TestVisibleQuery_WithoutSecret(t *testing.T) {
 	query := map[string][]string{"key": {"secret"}, "a": {"1", "2"}, "none": {}}
 	settings := event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeQuery}}
 	require.Equal(t, map[string]string{"a": "1"}, VisibleQuery(settings, query))
-	require.Equal(t, map[string]string{"a": "1", "key": "secret"}, VisibleQuery(event.IntakeSettings{Kind: Form}, query))
+	require.Equal(t, map[string]string{"a": "1", "key": "secret"},
+		VisibleQuery(event.IntakeSettings{Kind: Form}, query))
 }
 
 func TestVerify_SecretBeforeRotation(t *testing.T) {
@@ -254,9 +292,12 @@ func TestVerify_SecretBeforeRotation(t *testing.T) {
 		"new, later":  {"new", time.Hour, nil},
 		"other":       {"other", 0, ErrProof},
 	} {
-		for kind, make := range map[string]proof{"razorpay": signers["razorpay"], "bearer": bearers["bearer"], "google": bearers["google_lead_form"]} {
+		for kind, make := range map[string]proof{
+			"razorpay": signers["razorpay"], "bearer": bearers["bearer"], "google": bearers["google_lead_form"],
+		} {
 			settings, header, body := make(c.secret, []byte(`{}`))
-			require.ErrorIs(t, Verify(settings, secrets, header.sent(), body, noon.Add(c.at)), c.want, "%s %s", kind, name)
+			require.ErrorIs(t, Verify(settings, secrets, header.sent(), body, noon.Add(c.at)),
+				c.want, "%s %s", kind, name)
 		}
 	}
 }
@@ -277,8 +318,12 @@ func TestAuthenticate_HTTPSchemes(t *testing.T) {
 		signature *event.IntakeSignature
 		want      string
 	}{
-		"bearer":               {&event.IntakeSignature{Scheme: SchemeBearer}, "Bearer"},
-		"basic, named":         {&event.IntakeSignature{Scheme: SchemeBasic, Header: "authorization"}, `Basic realm="intake", charset="UTF-8"`},
+		"bearer": {&event.IntakeSignature{Scheme: SchemeBearer}, "Bearer"},
+		"basic, named": {
+			&event.IntakeSignature{
+				Scheme: SchemeBasic, Header: "authorization",
+			}, `Basic realm="intake", charset="UTF-8"`,
+		},
 		"bearer in its header": {&event.IntakeSignature{Scheme: SchemeBearer, Header: "X-Token"}, ""},
 		"hmac":                 {&event.IntakeSignature{Scheme: SchemeHMAC, Header: "X-Signature"}, ""},
 		"no own signature":     {nil, ""},

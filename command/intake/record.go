@@ -54,10 +54,11 @@ type RecordSignature struct {
 func (s State) Record(id string) Record {
 	set := s.Settings
 	r := Record{
-		IntakeID: id, Name: set.Name, Kind: set.Kind, Source: set.Source, URL: Path(id), Enabled: set.Enabled, Origins: set.Origins,
-		Redirect: given(set.Redirect), Honeypot: given(set.Honeypot), RateLimit: set.RateLimit, ExpectEvery: given(set.ExpectEvery),
-		Mapping: set.Mapping, Signature: recordOf(set.Signature), GraphURL: given(set.GraphURL),
-		Each: given(set.Each), AcceptGet: set.AcceptGet, Handshake: HandshakeOf(set), State: s.activity(),
+		IntakeID: id, Name: set.Name, Kind: set.Kind, Source: set.Source, URL: Path(id), Enabled: set.Enabled,
+		Origins: set.Origins, Redirect: given(set.Redirect), Honeypot: given(set.Honeypot), RateLimit: set.RateLimit,
+		ExpectEvery: given(set.ExpectEvery), Mapping: set.Mapping, Signature: recordOf(set.Signature),
+		GraphURL: given(set.GraphURL), Each: given(set.Each), AcceptGet: set.AcceptGet, Handshake: HandshakeOf(set),
+		State: s.activity(),
 	}
 	if set.Kind == Form {
 		r.OnInvalid = new(cmp.Or(set.OnInvalid, InvalidAuto))
@@ -79,9 +80,9 @@ func recordOf(s *event.IntakeSignature) *RecordSignature {
 		return nil
 	}
 	return &RecordSignature{
-		Scheme: s.Scheme, Header: given(s.Header), Algorithm: given(s.Algorithm), Encoding: given(s.Encoding), Prefix: given(s.Prefix),
-		Format: given(s.Format), TimestampHeader: given(s.TimestampHeader), IDHeader: given(s.IDHeader), Signed: given(s.Signed),
-		Tolerance: given(s.Tolerance), Name: given(s.Name),
+		Scheme: s.Scheme, Header: given(s.Header), Algorithm: given(s.Algorithm), Encoding: given(s.Encoding),
+		Prefix: given(s.Prefix), Format: given(s.Format), TimestampHeader: given(s.TimestampHeader),
+		IDHeader: given(s.IDHeader), Signed: given(s.Signed), Tolerance: given(s.Tolerance), Name: given(s.Name),
 	}
 }
 

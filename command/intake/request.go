@@ -41,8 +41,8 @@ var (
 // byteOrderMark precedes the UTF-8 of some programs.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parse reads the body: JSON, or a form as an object of texts. A field that a form repeats is a list. The error's text suits the
-// sender.
+// parse reads the body: JSON, or a form as an object of texts. A field that a form repeats is a list. The error's text
+// suits the sender.
 func (r Request) parse() (any, error) {
 	media, params, err := mime.ParseMediaType(r.ContentType)
 	if err != nil {
@@ -57,7 +57,8 @@ func (r Request) parse() (any, error) {
 	case media == "application/json", strings.HasSuffix(media, "+json"):
 		return parseJSON(body)
 	}
-	// Scripts that must not ask for permission first (sendBeacon) post JSON as text/plain, and some programs name no type at all.
+	// Scripts that must not ask for permission first (sendBeacon) post JSON as text/plain, and some programs name no
+	// type at all.
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(trimmed) == 0, trimmed[0] == '{', trimmed[0] == '[':
 		return parseJSON(trimmed)
@@ -85,7 +86,8 @@ func (f *fields) add(name, value string) error {
 	return nil
 }
 
-// parseURLEncoded reads a form. Programs often write the + of a phone as it is, which is a space there; browsers escape it.
+// parseURLEncoded reads a form. Programs often write the + of a phone as it is, which is a space there; browsers escape
+// it.
 func parseURLEncoded(body []byte, charset string, browser bool) (any, error) {
 	var all fields
 	for pair := range strings.SplitSeq(string(body), "&") {
@@ -156,8 +158,8 @@ func parseMultipart(body []byte, boundary string) (any, error) {
 	}
 }
 
-// WithoutFiles returns a body as it is kept: a multipart form without the contents of its files, which no mapping sees. It returns any
-// other body, and one that cannot be parsed, unchanged.
+// WithoutFiles returns a body as it is kept: a multipart form without the contents of its files, which no mapping sees.
+// It returns any other body, and one that cannot be parsed, unchanged.
 func WithoutFiles(contentType string, body []byte) []byte {
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil || media != "multipart/form-data" {

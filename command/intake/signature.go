@@ -36,8 +36,8 @@ const (
 	placeBody      = "{body}"
 )
 
-// kindSignatures is how the senders of each kind sign. Those of kind webhook sign as its settings say. A kind with several signs in one of
-// these ways.
+// kindSignatures is how the senders of each kind sign. Those of kind webhook sign as its settings say. A kind with
+// several signs in one of these ways.
 var kindSignatures = map[string][]event.IntakeSignature{
 	MetaLeadAds: metaSignatures,
 	WhatsApp:    metaSignatures,
@@ -58,9 +58,11 @@ func standardSignature(prefix string) event.IntakeSignature {
 
 const base64Encoding = "base64"
 
-// signatureOver is the proof of one way of signing: the HMAC of a text with the body in it, with one of the keys. Ok is false if no body has
-// this proof: a header is missing, or the signed timestamp is too far from now.
-func signatureOver(s event.IntakeSignature, keys [][]byte, header func(name string) string, now time.Time) (proves overBody, ok bool) {
+// signatureOver is the proof of one way of signing: the HMAC of a text with the body in it, with one of the keys. Ok is
+// false if no body has this proof: a header is missing, or the signed timestamp is too far from now.
+func signatureOver(
+	s event.IntakeSignature, keys [][]byte, header func(name string) string, now time.Time,
+) (proves overBody, ok bool) {
 	given := readSignatures(s, header)
 	if len(given.signatures) == 0 || len(keys) == 0 {
 		return nil, false
@@ -122,7 +124,8 @@ type sentSignatures struct {
 	timestamp, id string
 }
 
-// readSignatures reads a post's headers. Elements of the header that are not in the format, such as those of other versions, are left out.
+// readSignatures reads a post's headers. Elements of the header that are not in the format, such as those of other
+// versions, are left out.
 func readSignatures(s event.IntakeSignature, header func(name string) string) (sent sentSignatures) {
 	if s.TimestampHeader != "" {
 		sent.timestamp = strings.TrimSpace(header(s.TimestampHeader))
@@ -252,7 +255,8 @@ func signingKey(kind, secret string) []byte {
 	return key
 }
 
-// checkedSignature returns how the senders of an intake of kind webhook prove themselves, with its defaults, and the errors of its fields.
+// checkedSignature returns how the senders of an intake of kind webhook prove themselves, with its defaults, and the
+// errors of its fields.
 func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Errors) {
 	var wrong field.Errors
 	oneOf := func(name string, value *string, values ...string) {
@@ -299,7 +303,8 @@ func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Err
 	case SchemeQuery:
 		s = event.IntakeSignature{Scheme: s.Scheme, Name: cmp.Or(strings.TrimSpace(s.Name), defaultQueryName)}
 		if !consistsOf(s.Name, letters+upper+"-_.") || len(s.Name) > maxFieldKey {
-			refuse("name", "must be the name of a query parameter: at most 100 letters, digits, hyphens, dots and underscores")
+			refuse("name",
+				"must be the name of a query parameter: at most 100 letters, digits, hyphens, dots and underscores")
 		}
 	case SchemeBearer, SchemeBasic:
 		s = event.IntakeSignature{Scheme: s.Scheme}
@@ -356,7 +361,8 @@ func wrongSigned(s event.IntakeSignature) string {
 		return "must be at most 200 bytes"
 	case count(places, placeBody) != 1 || !only(places, placeBody, placeTimestamp, placeID):
 		return "must have {body} once, and may have {timestamp} and {id}, such as {timestamp}.{body}"
-	case slices.Contains(places, placeTimestamp) && s.TimestampHeader == "" && !strings.Contains(s.Format, placeTimestamp):
+	case slices.Contains(places, placeTimestamp) && s.TimestampHeader == "" &&
+		!strings.Contains(s.Format, placeTimestamp):
 		return "has a {timestamp} that neither timestampHeader nor format gives"
 	case slices.Contains(places, placeID) && s.IDHeader == "" && !strings.Contains(s.Format, placeID):
 		return "has an {id} that neither idHeader nor format gives"
@@ -377,7 +383,8 @@ func count(places []string, name string) (n int) {
 	return n
 }
 
-// only reports whether all placeholders are known, and none but the body and the signature, which are counted, is there twice.
+// only reports whether all placeholders are known, and none but the body and the signature, which are counted, is there
+// twice.
 func only(places []string, known ...string) bool {
 	for _, place := range places {
 		if !slices.Contains(known, place) || count(places, place) > 1 {

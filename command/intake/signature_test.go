@@ -19,17 +19,21 @@ import (
 // The settings of providers, as their documents describe how they sign.
 var (
 	stripe = event.IntakeSignature{
-		Scheme: SchemeHMAC, Header: "Stripe-Signature", Format: "t={timestamp},v1={signature}", Signed: "{timestamp}.{body}",
+		Scheme: SchemeHMAC, Header: "Stripe-Signature", Format: "t={timestamp},v1={signature}",
+		Signed: "{timestamp}.{body}",
 	}
 	calendly = event.IntakeSignature{
-		Scheme: SchemeHMAC, Header: "Calendly-Webhook-Signature", Format: "t={timestamp},v1={signature}", Signed: "{timestamp}.{body}",
+		Scheme: SchemeHMAC, Header: "Calendly-Webhook-Signature", Format: "t={timestamp},v1={signature}",
+		Signed: "{timestamp}.{body}",
 	}
 	webflow = event.IntakeSignature{
-		Scheme: SchemeHMAC, Header: "X-Webflow-Signature", TimestampHeader: "X-Webflow-Timestamp", Signed: "{timestamp}:{body}",
+		Scheme: SchemeHMAC, Header: "X-Webflow-Signature", TimestampHeader: "X-Webflow-Timestamp",
+		Signed: "{timestamp}:{body}",
 	}
 	slack = event.IntakeSignature{
-		Scheme: SchemeHMAC, Header: "X-Slack-Signature", Format: "v0={signature}", TimestampHeader: "X-Slack-Request-Timestamp",
-		Signed: "v0:{timestamp}:{body}",
+		Scheme: SchemeHMAC, Header: "X-Slack-Signature", Format: "v0={signature}",
+		TimestampHeader: "X-Slack-Request-Timestamp",
+		Signed:          "v0:{timestamp}:{body}",
 	}
 	shopify  = event.IntakeSignature{Scheme: SchemeHMAC, Header: "X-Shopify-Hmac-Sha256", Encoding: "base64"}
 	linkedIn = event.IntakeSignature{Scheme: SchemeHMAC, Header: "X-LI-Signature", Signed: "hmacsha256={body}"}
@@ -59,12 +63,18 @@ func TestSignature_Providers(t *testing.T) {
 			"x-slack-request-timestamp": "1531420618",
 			"x-slack-signature":         "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
 		}, nil},
-		"stripe": {stripe, secret, body, at, headers{"stripe-signature": "t=" + seconds + ",v1=" + hexMAC(secret, seconds+"."+body)}, nil},
+		"stripe": {
+			stripe, secret, body, at,
+			headers{"stripe-signature": "t=" + seconds + ",v1=" + hexMAC(secret, seconds+"."+body)}, nil,
+		},
 		"stripe with an older version": {stripe, secret, body, at, headers{
-			"stripe-signature": "t=" + seconds + ",v0=6ffbb59b2300aae63f272406069a9788598b792a944a07aba816edb039989a39,v1=" + hexMAC(secret, seconds+"."+body),
+			"stripe-signature": "t=" + seconds +
+				",v0=6ffbb59b2300aae63f272406069a9788598b792a944a07aba816edb039989a39,v1=" +
+				hexMAC(secret, seconds+"."+body),
 		}, nil},
 		"stripe during a rotation": {stripe, secret, body, at, headers{
-			"stripe-signature": "t=" + seconds + ",v1=" + hexMAC("other", seconds+"."+body) + ",v1=" + hexMAC(secret, seconds+"."+body),
+			"stripe-signature": "t=" + seconds + ",v1=" + hexMAC("other", seconds+"."+body) + ",v1=" +
+				hexMAC(secret, seconds+"."+body),
 		}, nil},
 		"stripe, another timestamp": {stripe, secret, body, at, headers{
 			"stripe-signature": "t=" + strconv.FormatInt(at.Unix()+1, 10) + ",v1=" + hexMAC(secret, seconds+"."+body),
@@ -72,8 +82,13 @@ func TestSignature_Providers(t *testing.T) {
 		"stripe, old": {stripe, secret, body, at.Add(DefaultTolerance + time.Second), headers{
 			"stripe-signature": "t=" + seconds + ",v1=" + hexMAC(secret, seconds+"."+body),
 		}, ErrProof},
-		"stripe without a timestamp": {stripe, secret, body, at, headers{"stripe-signature": "v1=" + hexMAC(secret, "."+body)}, ErrProof},
-		"calendly":                   {calendly, secret, body, at, headers{"calendly-webhook-signature": "t=" + seconds + ", v1=" + hexMAC(secret, seconds+"."+body)}, nil},
+		"stripe without a timestamp": {
+			stripe, secret, body, at, headers{"stripe-signature": "v1=" + hexMAC(secret, "."+body)}, ErrProof,
+		},
+		"calendly": {
+			calendly, secret, body, at,
+			headers{"calendly-webhook-signature": "t=" + seconds + ", v1=" + hexMAC(secret, seconds+"."+body)}, nil,
+		},
 		"webflow": {webflow, secret, body, at, headers{
 			"x-webflow-timestamp": milliseconds, "x-webflow-signature": hexMAC(secret, milliseconds+":"+body),
 		}, nil},
@@ -85,8 +100,10 @@ func TestSignature_Providers(t *testing.T) {
 		checked, wrong := checkedSignature(c.signature)
 		require.Empty(t, wrong, name)
 		settings := event.IntakeSettings{Kind: Webhook, Signature: &checked}
-		require.ErrorIs(t, Verify(settings, Secrets{Secret: c.secret}, c.header.sent(), []byte(c.body), c.at), c.want, name)
-		require.ErrorIs(t, Verify(settings, Secrets{Secret: c.secret}, c.header.sent(), []byte(c.body+" "), c.at), ErrProof, name)
+		require.ErrorIs(t, Verify(settings, Secrets{Secret: c.secret}, c.header.sent(), []byte(c.body), c.at),
+			c.want, name)
+		require.ErrorIs(t, Verify(settings, Secrets{Secret: c.secret}, c.header.sent(), []byte(c.body+" "), c.at),
+			ErrProof, name)
 	}
 }
 
@@ -109,24 +126,46 @@ func TestSignature_Validation(t *testing.T) {
 		change func(*event.IntakeSignature)
 		want   string // the field that is wrong; empty: none
 	}{
-		"valid":                     {func(*event.IntakeSignature) {}, ""},
-		"no signature in format":    {func(s *event.IntakeSignature) { s.Format = "t={timestamp}" }, "signature.format"},
-		"unknown placeholder":       {func(s *event.IntakeSignature) { s.Format = "{signature},{nonce}" }, "signature.format"},
-		"two signatures":            {func(s *event.IntakeSignature) { s.Format = "{signature},{signature}" }, "signature.format"},
-		"placeholders side by side": {func(s *event.IntakeSignature) { s.Format = "{timestamp}{signature}" }, "signature.format"},
-		"no separator":              {func(s *event.IntakeSignature) { s.Format = "t={timestamp}v1={signature}" }, "signature.format"},
-		"two separators":            {func(s *event.IntakeSignature) { s.Format = "{timestamp},{id};{signature}" }, "signature.format"},
-		"text at the end":           {func(s *event.IntakeSignature) { s.Format = "v1={signature};" }, "signature.format"},
-		"format and prefix":         {func(s *event.IntakeSignature) { s.Prefix = "v1=" }, "signature.prefix"},
-		"no body":                   {func(s *event.IntakeSignature) { s.Signed = "{timestamp}" }, "signature.signed"},
-		"an id from nowhere":        {func(s *event.IntakeSignature) { s.Signed = "{id}.{body}" }, "signature.signed"},
-		"an id of its header":       {func(s *event.IntakeSignature) { s.Signed, s.IDHeader = "{id}.{body}", "X-Id" }, ""},
-		"a timestamp from nowhere":  {func(s *event.IntakeSignature) { s.Format = "v1={signature}" }, "signature.signed"},
-		"bad header":                {func(s *event.IntakeSignature) { s.TimestampHeader = "a b" }, "signature.timestampHeader"},
-		"bad tolerance":             {func(s *event.IntakeSignature) { s.Tolerance = "5" }, "signature.tolerance"},
-		"long tolerance":            {func(s *event.IntakeSignature) { s.Tolerance = "25h" }, "signature.tolerance"},
-		"tolerance":                 {func(s *event.IntakeSignature) { s.Tolerance = "30s" }, ""},
-		"bad query name":            {func(s *event.IntakeSignature) { *s = event.IntakeSignature{Scheme: SchemeQuery, Name: "a b"} }, "signature.name"},
+		"valid": {func(*event.IntakeSignature) {}, ""},
+		"no signature in format": {
+			func(s *event.IntakeSignature) { s.Format = "t={timestamp}" }, "signature.format",
+		},
+		"unknown placeholder": {func(s *event.IntakeSignature) {
+			s.Format = "{signature},{nonce}"
+		}, "signature.format"},
+		"two signatures": {func(s *event.IntakeSignature) {
+			s.Format = "{signature},{signature}"
+		}, "signature.format"},
+		"placeholders side by side": {func(s *event.IntakeSignature) {
+			s.Format = "{timestamp}{signature}"
+		}, "signature.format"},
+		"no separator": {func(s *event.IntakeSignature) {
+			s.Format = "t={timestamp}v1={signature}"
+		}, "signature.format"},
+		"two separators": {func(s *event.IntakeSignature) {
+			s.Format = "{timestamp},{id};{signature}"
+		}, "signature.format"},
+		"text at the end": {func(s *event.IntakeSignature) {
+			s.Format = "v1={signature};"
+		}, "signature.format"},
+		"format and prefix":  {func(s *event.IntakeSignature) { s.Prefix = "v1=" }, "signature.prefix"},
+		"no body":            {func(s *event.IntakeSignature) { s.Signed = "{timestamp}" }, "signature.signed"},
+		"an id from nowhere": {func(s *event.IntakeSignature) { s.Signed = "{id}.{body}" }, "signature.signed"},
+		"an id of its header": {func(s *event.IntakeSignature) {
+			s.Signed, s.IDHeader = "{id}.{body}", "X-Id"
+		}, ""},
+		"a timestamp from nowhere": {func(s *event.IntakeSignature) {
+			s.Format = "v1={signature}"
+		}, "signature.signed"},
+		"bad header": {
+			func(s *event.IntakeSignature) { s.TimestampHeader = "a b" }, "signature.timestampHeader",
+		},
+		"bad tolerance":  {func(s *event.IntakeSignature) { s.Tolerance = "5" }, "signature.tolerance"},
+		"long tolerance": {func(s *event.IntakeSignature) { s.Tolerance = "25h" }, "signature.tolerance"},
+		"tolerance":      {func(s *event.IntakeSignature) { s.Tolerance = "30s" }, ""},
+		"bad query name": {func(s *event.IntakeSignature) {
+			*s = event.IntakeSignature{Scheme: SchemeQuery, Name: "a b"}
+		}, "signature.name"},
 	} {
 		s := stripe
 		c.change(&s)
@@ -156,12 +195,15 @@ func TestSignature_FormatRoundTrip(t *testing.T) {
 		if strings.HasPrefix(elements[0], elements[1][:strings.IndexByte(elements[1], '{')]) {
 			t.Skip("two elements with one name")
 		}
-		s := event.IntakeSignature{Scheme: SchemeHMAC, Header: "X", Format: strings.Join(elements, separator), Signed: "{timestamp}|{body}"}
+		s := event.IntakeSignature{
+			Scheme: SchemeHMAC, Header: "X", Format: strings.Join(elements, separator), Signed: "{timestamp}|{body}",
+		}
 		checked, wrong := checkedSignature(s)
 		require.Empty(t, wrong)
 		body := rapid.SliceOf(rapid.Byte()).Draw(t, "body")
 		seconds := strconv.FormatInt(noon.Unix(), 10)
-		header := strings.NewReplacer("{timestamp}", seconds, "{signature}", hexMAC("s", seconds+"|"+string(body))).Replace(s.Format)
+		header := strings.NewReplacer("{timestamp}", seconds, "{signature}",
+			hexMAC("s", seconds+"|"+string(body))).Replace(s.Format)
 		settings := event.IntakeSettings{Kind: Webhook, Signature: &checked}
 		require.NoError(t, Verify(settings, Secrets{Secret: "s"}, headers{"x": header}.sent(), body, noon), header)
 	})
@@ -173,11 +215,15 @@ func FuzzReadSignatures(f *testing.F) {
 	f.Add("v1,AAAA v2,x", "v1,{signature}", "")
 	f.Add("a;b", "{id};{signature}", "{id}{body}")
 	f.Fuzz(func(t *testing.T, header, format, signed string) {
-		s, wrong := checkedSignature(event.IntakeSignature{Scheme: SchemeHMAC, Header: "X", IDHeader: "I", TimestampHeader: "T", Format: format, Signed: signed})
+		s, wrong := checkedSignature(event.IntakeSignature{
+			Scheme: SchemeHMAC, Header: "X", IDHeader: "I", TimestampHeader: "T", Format: format, Signed: signed,
+		})
 		if len(wrong) > 0 {
 			return
 		}
 		settings := event.IntakeSettings{Kind: Webhook, Signature: &s}
-		require.ErrorIs(t, Verify(settings, Secrets{Secret: "s"}, headers{"x": header, "i": "1", "t": "1"}.sent(), []byte("{}"), noon), ErrProof)
+		require.ErrorIs(t,
+			Verify(settings, Secrets{Secret: "s"}, headers{"x": header, "i": "1", "t": "1"}.sent(), []byte("{}"), noon),
+			ErrProof)
 	})
 }

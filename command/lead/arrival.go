@@ -52,11 +52,13 @@ type Rules struct {
 // RulesOf returns the rules of an account for bodies from a source.
 func RulesOf(settings account.State, from contact.Source) Rules {
 	return Rules{
-		Region: settings.Region, Stages: settings.Stages, Ignored: settings.IgnoredContacts, SharedAfter: settings.SharedAfter, From: from,
+		Region: settings.Region, Stages: settings.Stages, Ignored: settings.IgnoredContacts,
+		SharedAfter: settings.SharedAfter, From: from,
 	}
 }
 
-// Client is where the request came from, in valid UTF-8. It is used when the arrival's metadata name no IP address or user agent.
+// Client is where the request came from, in valid UTF-8. It is used when the arrival's metadata name no IP address or
+// user agent.
 type Client struct{ IP, UserAgent string }
 
 // Arrival is a parsed capture, valid and normalized. An empty field was not given.
@@ -209,8 +211,11 @@ func (r *reader) phone(rules Rules) string {
 	return phone
 }
 
-// countryFields are names of custom fields with the country of a phone, without case and punctuation. The first that names one counts.
-var countryFields = []string{"phonecountrycode", "phonecountry", "countrycode", "dialcode", "dialingcode", "callingcode", "isdcode", "country"}
+// countryFields are names of custom fields with the country of a phone, without case and punctuation. The first that
+// names one counts.
+var countryFields = []string{
+	"phonecountrycode", "phonecountry", "countrycode", "dialcode", "dialingcode", "callingcode", "isdcode", "country",
+}
 
 // phoneCountry returns the value of the custom field that has the country of the phone; empty if there is none.
 func (r *reader) phoneCountry() string {
@@ -331,7 +336,8 @@ func (r *reader) visitorID() string {
 	return id
 }
 
-// metadata reads the attribution: the given members without nulls, and the source, IP address and user agent derived from them.
+// metadata reads the attribution: the given members without nulls, and the source, IP address and user agent derived
+// from them.
 func (r *reader) metadata(client Client) (given map[string]jsontext.Value, source, ip, userAgent string) {
 	source, ip, userAgent = DefaultSource, client.IP, client.UserAgent
 	if !r.present("metadata") {

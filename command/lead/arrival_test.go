@@ -77,7 +77,8 @@ func TestParseArrival_Full(t *testing.T) {
 	require.Equal(t, Arrival{
 		LeadFields: event.LeadFields{
 			Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com", Status: "won",
-			Temperature: "hot", OpportunityValue: "120000.5", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`), "budget": jsontext.Value(`5`)},
+			Temperature: "hot", OpportunityValue: "120000.5",
+			CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`), "budget": jsontext.Value(`5`)},
 		}, Source: "website", IP: "198.51.100.7", UserAgent: "Mozilla/5.0", VisitorID: "v-1",
 		Metadata: map[string]jsontext.Value{
 			"source": jsontext.Value(`"website"`), "ip": jsontext.Value(`"198.51.100.7"`),
@@ -91,7 +92,9 @@ func TestParseArrival_Minimal(t *testing.T) {
 	a := accepted(t, `{"phone":"9876543210"}`)
 	require.Empty(t, a.CustomFields)
 	a.CustomFields = nil
-	require.Equal(t, Arrival{LeadFields: event.LeadFields{Phone: "+919876543210"}, Source: "api", IP: "203.0.113.9", UserAgent: "curl/8"}, a)
+	require.Equal(t, Arrival{
+		LeadFields: event.LeadFields{Phone: "+919876543210"}, Source: "api", IP: "203.0.113.9", UserAgent: "curl/8",
+	}, a)
 }
 
 func TestParseArrival_NameAliases(t *testing.T) {
@@ -113,7 +116,8 @@ func TestParseArrival_NameAliases(t *testing.T) {
 	} {
 		require.Equal(t, c.want, accepted(t, withPhone(c.members)).Name, c.name)
 	}
-	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":7,"contactName":"2"`)), "a value of the wrong type counts as present")
+	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":7,"contactName":"2"`)),
+		"a value of the wrong type counts as present")
 }
 
 func TestParseArrival_Visitor(t *testing.T) {
@@ -129,7 +133,8 @@ func TestParseArrival_Visitor(t *testing.T) {
 		require.Equal(t, c.want, accepted(t, withPhone(c.members)).VisitorID, c.name)
 	}
 	require.Equal(t, []string{"visitorId"}, refused(t, withPhone(`"visitorId":"`+str(201)+`"`)))
-	require.Equal(t, []string{"visitor_id"}, refused(t, withPhone(`"visitor_id":7`)), "the error has the name that was used")
+	require.Equal(t, []string{"visitor_id"}, refused(t, withPhone(`"visitor_id":7`)),
+		"the error has the name that was used")
 	require.Equal(t, []string{"phone"}, refused(t, `{"visitorId":"v"}`), "a visitor id is not a contact")
 }
 
@@ -137,7 +142,8 @@ func TestParseArrival_NeedsContact(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
 		"nothing at all": `{}`, "another field": `{"name":"Asha"}`, "nulls": `{"phone":null,"email":null}`,
-		"empty": `{"phone":"","email":""}`, "invisible": `{"phone":"\u200b\ufeff","email":"\u3164 "}`, "blank": `{"phone":" ","email":"\t"}`, "empty containers": `{"phone":{},"email":[]}`,
+		"empty": `{"phone":"","email":""}`, "invisible": `{"phone":"\u200b\ufeff","email":"\u3164 "}`,
+		"blank": `{"phone":" ","email":"\t"}`, "empty containers": `{"phone":{},"email":[]}`,
 		"in other case":        `{"Phone":"9876543210","EMAIL":"a@example.com"}`,
 		"inside custom fields": `{"customFields":{"phone":"9876543210"}}`,
 	} {
@@ -161,9 +167,12 @@ func TestParseArrival_WrongTypes(t *testing.T) {
 			"name", "phone", "email", "status", "leadTemperature", "opportunityValue", "metadata",
 			"customFields", "industryData", "fields", "visitorId",
 		},
-		refused(t, `{"name":1,"phone":true,"email":2,"status":3,"leadTemperature":4,"opportunityValue":true,"metadata":"m",
+		refused(t,
+			`{"name":1,"phone":true,"email":2,"status":3,"leadTemperature":4,"opportunityValue":true,"metadata":"m",
 			"customFields":5,"industryData":"i","fields":[1],"visitorId":6}`))
-	for _, key := range []string{"name", "email", "status", "leadTemperature", "visitorId", "contactName", "visitor_id"} {
+	for _, key := range []string{
+		"name", "email", "status", "leadTemperature", "visitorId", "contactName", "visitor_id",
+	} {
 		for _, given := range []string{`1`, `0`, `true`, `false`, `["a"]`, `{"a":1}`} {
 			require.Equal(t, []string{key}, refused(t, withPhone(strconv.Quote(key)+`:`+given)), "%s %s", key, given)
 		}
@@ -192,7 +201,9 @@ func TestParseArrival_CollectsErrors(t *testing.T) {
 
 func TestParseArrival_MessagesHideInput(t *testing.T) {
 	t.Parallel()
-	_, err := parse(t, `{"name":"`+strings.Repeat("secretname", 30)+`","phone":"secretphone","email":"secretmail","status":"secretstage",
+	_, err := parse(t,
+		`{"name":"`+strings.Repeat("secretname", 30)+
+			`","phone":"secretphone","email":"secretmail","status":"secretstage",
 		"leadTemperature":"secrettemp","opportunityValue":"secretsum","city":"`+strings.Repeat("secretcity", 300)+`"}`)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
@@ -201,10 +212,12 @@ func TestParseArrival_MessagesHideInput(t *testing.T) {
 func TestParseArrival_Null(t *testing.T) {
 	t.Parallel()
 	minimal := accepted(t, `{"phone":"9876543210"}`)
-	require.Equal(t, minimal, accepted(t, `{"phone":"9876543210","name":null,"contactName":null,"email":null,"status":null,
+	require.Equal(t, minimal,
+		accepted(t, `{"phone":"9876543210","name":null,"contactName":null,"email":null,"status":null,
 		"leadTemperature":null,"opportunityValue":null,"metadata":null,"customFields":null,"industryData":null,"fields":null,
 		"visitorId":null,"visitor_id":null,"city":null}`))
-	a := accepted(t, withPhone(`"metadata":{"source":null,"ip":null,"userAgent":null,"utm":null,"a":1},"customFields":{"x":null}`))
+	a := accepted(t,
+		withPhone(`"metadata":{"source":null,"ip":null,"userAgent":null,"utm":null,"a":1},"customFields":{"x":null}`))
 	require.Equal(t, map[string]string{"a": "1"}, values(a.Metadata))
 	require.Empty(t, a.CustomFields)
 	require.Equal(t, []string{"api", "203.0.113.9", "curl/8"}, []string{a.Source, a.IP, a.UserAgent})
@@ -212,7 +225,10 @@ func TestParseArrival_Null(t *testing.T) {
 
 func TestParseArrival_LeavesBody(t *testing.T) {
 	t.Parallel()
-	body, err := Members(jsontext.Value(`{"phone":"9876543210","metadata":{"a":null,"source":"website"},"customFields":{"x":null,"y":1},"z":2}`))
+	body, err := Members(
+		jsontext.Value(`{"phone":"9876543210","metadata":{"a":null,"source":"website"},"customFields":{"x":null,` +
+			`"y":1},"z":2}`),
+	)
 	require.NoError(t, err)
 	before := values(body)
 	_, err = ParseArrival(body, someRules, someClient)
@@ -223,8 +239,10 @@ func TestParseArrival_LeavesBody(t *testing.T) {
 
 func FuzzParseArrival(f *testing.F) {
 	for _, seed := range []string{
-		`{"phone":"9876543210"}`, `{"phone":9876543210,"opportunityValue":"₹1,20,000","status":"WON","metadata":{"source":"website"}}`,
-		`{"email":"a@b.c","customFields":{"a":[1,2]},"x":" "}`, `{"phone":{},"metadata":[],"fields":{"":1}}`, `{"name":"\ud83d\ude00","visitor_id":""}`,
+		`{"phone":"9876543210"}`,
+		`{"phone":9876543210,"opportunityValue":"₹1,20,000","status":"WON","metadata":{"source":"website"}}`,
+		`{"email":"a@b.c","customFields":{"a":[1,2]},"x":" "}`, `{"phone":{},"metadata":[],"fields":{"":1}}`,
+		`{"name":"\ud83d\ude00","visitor_id":""}`,
 	} {
 		f.Add([]byte(seed))
 	}

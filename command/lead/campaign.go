@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Campaign returns the campaign of a touch from its utm parameters. It omits values that could identify the person: those with an @,
-// and those that contain the phone. They stay among the personal data.
+// Campaign returns the campaign of a touch from its utm parameters. It omits values that could identify the person:
+// those with an @, and those that contain the phone. They stay among the personal data.
 func Campaign(value func(name string) string, phone string) event.Campaign {
 	plain := func(name string) string {
 		given := value(name)
@@ -21,7 +21,8 @@ func Campaign(value func(name string) string, phone string) event.Campaign {
 		return given
 	}
 	return event.Campaign{
-		UTMSource: plain("utm_source"), UTMMedium: plain("utm_medium"), UTMCampaign: plain("utm_campaign"), UTMID: plain("utm_id"),
+		UTMSource: plain("utm_source"), UTMMedium: plain("utm_medium"), UTMCampaign: plain("utm_campaign"),
+		UTMID: plain("utm_id"),
 	}
 }
 
@@ -43,7 +44,8 @@ type Origin struct {
 	Referrer    *string           `json:"referrer"`
 }
 
-// PageQuery returns the parameters of a page's URL, each with its first value as a text. Parameters whose name is not a text are left out.
+// PageQuery returns the parameters of a page's URL, each with its first value as a text. Parameters whose name is not a
+// text are left out.
 func PageQuery(address string) map[string]string {
 	parsed, err := url.Parse(address)
 	if err != nil {

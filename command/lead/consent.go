@@ -184,8 +184,8 @@ func (s State) Granted() map[string]bool {
 	return granted
 }
 
-// RecordConsents decides on consents that did not come with an arrival: one object, or a list of them. When the lead has all of them, the
-// fact has none.
+// RecordConsents decides on consents that did not come with an arrival: one object, or a list of them. When the lead
+// has all of them, the fact has none.
 //
 // The error is ErrNotFound, a *JoinedError or field.Errors.
 func (s State) RecordConsents(

@@ -15,13 +15,13 @@ const (
 	MaxCustomFields = 50   // distinct keys of a lead
 	MaxCustomKey    = 50   // characters
 	MaxCustomValue  = 2000 // characters of a string, or of anything else as compact JSON
-	// maxCustomBytes bounds all of them together, as JSON, because they must fit into an event. Fifty values of the greatest
-	// length fit, except for text of which JSON escapes many characters.
+	// maxCustomBytes bounds all of them together, as JSON, because they must fit into an event. Fifty values of the
+	// greatest length fit, except for text of which JSON escapes many characters.
 	maxCustomBytes = 700 << 10
 )
 
-// reserved are the top-level names that are not custom fields: those of the request, and those of the answer, so that sending back
-// an answer does not turn it into custom fields. Case matters: Phone is a custom field.
+// reserved are the top-level names that are not custom fields: those of the request, and those of the answer, so that
+// sending back an answer does not turn it into custom fields. Case matters: Phone is a custom field.
 var reserved = func() map[string]struct{} {
 	set := make(map[string]struct{})
 	for _, name := range ReservedNames() {
@@ -30,14 +30,15 @@ var reserved = func() map[string]struct{} {
 	return set
 }()
 
-// ReservedNames returns the members of a request's body that are not custom fields, and those of an answer. A name may occur twice.
+// ReservedNames returns the members of a request's body that are not custom fields, and those of an answer. A name may
+// occur twice.
 func ReservedNames() []string {
 	return slices.Concat(nameAliases, FieldNames(), visitorAliases, []string{"metadata"}, customAliases,
 		[]string{"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId"})
 }
 
-// customFields reads custom fields from every place where they may be, in the order of rising precedence: the body itself,
-// fields, industryData and customFields. Empty values are dropped before they can replace others.
+// customFields reads custom fields from every place where they may be, in the order of rising precedence: the body
+// itself, fields, industryData and customFields. Empty values are dropped before they can replace others.
 func (r *reader) customFields() map[string]jsontext.Value {
 	var union map[string]jsontext.Value
 	for key, value := range r.body {

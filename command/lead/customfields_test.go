@@ -35,12 +35,18 @@ func TestCustomFields_Union(t *testing.T) {
 		},
 		{"industryData before fields", `"k":1,"fields":{"k":2},"industryData":{"k":3}`, map[string]string{"k": "3"}},
 		{"fields before the top level", `"k":1,"fields":{"k":2}`, map[string]string{"k": "2"}},
-		{"the order in the body is irrelevant", `"customFields":{"k":4},"industryData":{"k":3},"fields":{"k":2},"k":1`, map[string]string{"k": "4"}},
 		{
-			"an empty value does not override", `"k":1,"fields":{"k":""},"industryData":{"k":null},"customFields":{"k":{}}`,
+			"the order in the body is irrelevant",
+			`"customFields":{"k":4},"industryData":{"k":3},"fields":{"k":2},"k":1`, map[string]string{"k": "4"},
+		},
+		{
+			"an empty value does not override",
+			`"k":1,"fields":{"k":""},"industryData":{"k":null},"customFields":{"k":{}}`,
 			map[string]string{"k": "1"},
 		},
-		{"keys are compared exactly", `"city":1,"City":2,"customFields":{"CITY":3}`, map[string]string{"city": "1", "City": "2", "CITY": "3"}},
+		{"keys are compared exactly", `"city":1,"City":2,"customFields":{"CITY":3}`, map[string]string{
+			"city": "1", "City": "2", "CITY": "3",
+		}},
 		{"empty places", `"customFields":{},"industryData":null,"fields":""`, map[string]string{}},
 	} {
 		require.Equal(t, c.want, values(accepted(t, withPhone(c.members)).CustomFields), c.name)
@@ -49,12 +55,14 @@ func TestCustomFields_Union(t *testing.T) {
 
 func TestCustomFields_ReservedNames(t *testing.T) {
 	t.Parallel()
-	a := accepted(t, `{"phone":"9876543210","email":"a@example.com","name":"n","contactName":"n","contact_name":"n","fullName":"n","full_name":"n",
+	a := accepted(t,
+		`{"phone":"9876543210","email":"a@example.com","name":"n","contactName":"n","contact_name":"n","fullName":"n","full_name":"n",
 		"status":"new","leadTemperature":"hot","opportunityValue":1,"metadata":{"a":1},"customFields":{},"industryData":{},"fields":{},
 		"visitorId":"v","visitor_id":"v"}`)
 	require.Empty(t, a.CustomFields, "members of the request format")
 
-	echoed := accepted(t, `{"phone":"9876543210","leadId":"01K","contactUID":"01K","opportunityId":"01K","source":"website",
+	echoed := accepted(t,
+		`{"phone":"9876543210","leadId":"01K","contactUID":"01K","opportunityId":"01K","source":"website",
 		"createdAt":"2026-01-01T00:00:00.000Z","updatedAt":"2026-01-01T00:00:00.000Z","accountId":"acme"}`)
 	require.Empty(t, echoed.CustomFields, "members of a response, sent back")
 }
@@ -65,7 +73,9 @@ func TestCustomFields_ReservedNamesExactly(t *testing.T) {
 		values(accepted(t, withPhone(`"Phone":"12","NAME":"n","leadid":1,"lead_id":2`)).CustomFields))
 	for _, place := range []string{"customFields", "industryData", "fields"} {
 		a := accepted(t, withPhone(`"`+place+`":{"phone":"12","status":"x","leadId":"y","customFields":{"z":1}}`))
-		require.Equal(t, map[string]string{"phone": `"12"`, "status": `"x"`, "leadId": `"y"`, "customFields": `{"z":1}`},
+		require.Equal(t, map[string]string{
+			"phone": `"12"`, "status": `"x"`, "leadId": `"y"`, "customFields": `{"z":1}`,
+		},
 			values(a.CustomFields), place)
 		require.Equal(t, "+919876543210", a.Phone)
 	}
@@ -75,11 +85,14 @@ func TestCustomFields_AtMost50(t *testing.T) {
 	t.Parallel()
 	require.Len(t, accepted(t, withPhone(`"customFields":{`+members("k", 50)+`}`)).CustomFields, 50)
 	require.Equal(t, []string{"customFields"}, refused(t, withPhone(`"customFields":{`+members("k", 51)+`}`)))
-	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"fields":{`+members("k", 50)+`}`)).CustomFields, 50, "the same keys twice")
+	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"fields":{`+members("k", 50)+`}`)).CustomFields,
+		50, "the same keys twice")
 	require.Equal(t, []string{"customFields"},
-		refused(t, withPhone(members("a", 20)+`,"fields":{`+members("b", 20)+`},"industryData":{`+members("c", 11)+`}`)),
+		refused(t,
+			withPhone(members("a", 20)+`,"fields":{`+members("b", 20)+`},"industryData":{`+members("c", 11)+`}`)),
 		"members of all places count")
-	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"x":"","y":null,"z":[]`)).CustomFields, 50, "empty values do not count")
+	require.Len(t, accepted(t, withPhone(members("k", 50)+`,"x":"","y":null,"z":[]`)).CustomFields,
+		50, "empty values do not count")
 }
 
 func TestCustomFields_ValuesKept(t *testing.T) {
@@ -98,7 +111,8 @@ func TestCustomFields_ValuesKept(t *testing.T) {
 		`"\u0041"`:             `"A"`,
 	} {
 		require.Equal(t, map[string]string{"k": want}, values(accepted(t, withPhone(`"k":`+given)).CustomFields), given)
-		require.Equal(t, map[string]string{"k": want}, values(accepted(t, withPhone(`"customFields":{"k":`+given+`}`)).CustomFields), given)
+		require.Equal(t, map[string]string{"k": want},
+			values(accepted(t, withPhone(`"customFields":{"k":`+given+`}`)).CustomFields), given)
 	}
 	for _, given := range []string{`""`, `" \t"`, `null`, `{}`, `[]`, `[ ]`} {
 		require.Empty(t, accepted(t, withPhone(`"k":`+given)).CustomFields, "%s is dropped", given)
@@ -152,7 +166,8 @@ func TestCustomFields_TotalLimit(t *testing.T) {
 func TestCustomFields_KeyLimit(t *testing.T) {
 	t.Parallel()
 	for name, key := range map[string]string{
-		"50 characters": str(50), "letters and not bytes": strings.Repeat("é", 50), "with a dot": "a.b", "with spaces": " a b ",
+		"50 characters": str(50), "letters and not bytes": strings.Repeat("é", 50), "with a dot": "a.b",
+		"with spaces":     " a b ",
 		"composed by NFC": strings.Repeat("e\u0301", 50),
 	} {
 		require.Len(t, accepted(t, withPhone(strconv.Quote(key)+`:1`)).CustomFields, 1, name)
@@ -166,11 +181,14 @@ func TestCustomFields_KeyLimit(t *testing.T) {
 		{"line break", `a\n`, "customFields.a\n"},
 	} {
 		require.Equal(t, []string{c.field}, refused(t, withPhone(`"customFields":{"`+c.key+`":1}`)), c.name)
-		require.Equal(t, []string{strings.TrimPrefix(c.field, "customFields.")}, refused(t, withPhone(`"`+c.key+`":1`)), c.name)
-		require.Empty(t, accepted(t, withPhone(`"customFields":{"`+c.key+`":""}`)).CustomFields, "%s: an empty value is dropped before its key is checked", c.name)
+		require.Equal(t, []string{strings.TrimPrefix(c.field, "customFields.")},
+			refused(t, withPhone(`"`+c.key+`":1`)), c.name)
+		require.Empty(t, accepted(t, withPhone(`"customFields":{"`+c.key+`":""}`)).CustomFields,
+			"%s: an empty value is dropped before its key is checked", c.name)
 	}
 	require.Equal(t, []string{"customFields.a", "customFields.c"},
-		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)), "the order of errors is stable")
+		refused(t, withPhone(`"customFields":{"c":"`+str(2001)+`","a":"`+str(2001)+`","b":1}`)),
+		"the order of errors is stable")
 }
 
 func TestCustomFields_ErrorsDeterministic(t *testing.T) {

@@ -19,7 +19,8 @@ const (
 	CodeDuplicateEmail  = "DUPLICATE_LEAD_EMAIL"
 )
 
-// Refusal is the error of an arrival whose person is a lead already and whose source does not merge. The lead does not change.
+// Refusal is the error of an arrival whose person is a lead already and whose source does not merge. The lead does not
+// change.
 type Refusal struct{ Fact event.LeadRefused }
 
 func (r *Refusal) Error() string {
@@ -42,9 +43,9 @@ type Decision struct {
 	Shared      claim.Kind // which contact of the arrival did not identify, because it is shared; empty: none
 }
 
-// Shared reports whether a phone or email has come with so many persons that it no longer identifies one: an email of a lead that has as
-// many phones as the account's setting after, and a phone of a lead that has as many emails. Owner is the lead that has it, nil for none. 0 is
-// never.
+// Shared reports whether a phone or email has come with so many persons that it no longer identifies one: an email of a
+// lead that has as many phones as the account's setting after, and a phone of a lead that has as many emails. Owner is
+// the lead that has it, nil for none. 0 is never.
 func Shared(kind claim.Kind, owner *State, after int) bool {
 	if owner == nil || after == 0 {
 		return false
@@ -71,14 +72,14 @@ func (a Arrival) shared(after int, byPhone, byEmail *State) claim.Kind {
 	return ""
 }
 
-// Decide decides on an arrival. byPhone and byEmail are the live leads that have, or ever had, its phone and its email; nil when
-// it is free. The error is a *Refusal, or field.Errors for rules that depend on the lead: the stage is not one of the account's, or
-// the lead would exceed a limit.
+// Decide decides on an arrival. byPhone and byEmail are the live leads that have, or ever had, its phone and its email;
+// nil when it is free. The error is a *Refusal, or field.Errors for rules that depend on the lead: the stage is not one
+// of the account's, or the lead would exceed a limit.
 //
-// The person is the lead with the phone, otherwise the lead with the email, otherwise a new lead. Self-service sources always
-// merge. Of other sources, an arrival whose phone and email belong to two different leads is refused, a source that is new to
-// the lead merges, and a curated source that the lead already has is refused. A shared contact finds no lead and is not claimed if the
-// arrival has another one.
+// The person is the lead with the phone, otherwise the lead with the email, otherwise a new lead. Self-service sources
+// always merge. Of other sources, an arrival whose phone and email belong to two different leads is refused, a source
+// that is new to the lead merges, and a curated source that the lead already has is refused. A shared contact finds no
+// lead and is not claimed if the arrival has another one.
 func Decide(a Arrival, rules Rules, byPhone, byEmail *State, ids NewIDs) (Decision, error) {
 	shared := a.shared(rules.SharedAfter, byPhone, byEmail)
 	switch shared {
@@ -131,16 +132,20 @@ func refuse(a Arrival, code, leadID, other string) (Decision, error) {
 	return Decision{}, &Refusal{event.LeadRefused{Source: a.Source, Code: code, LeadID: leadID, Other: other}}
 }
 
-// open decides on a new lead. The fact has the defaults of missing values, so that a later change of a default does not affect it.
+// open decides on a new lead. The fact has the defaults of missing values, so that a later change of a default does not
+// affect it.
 func (a Arrival) open(rules Rules, ids NewIDs, shared claim.Kind) (Decision, error) {
 	if a.UnknownStatus != "" {
 		return Decision{}, field.Errors{{Field: "status", Message: unknownStatus(rules.Stages)}}
 	}
 	created := event.LeadCreated{
-		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
-		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Consents: a.Consents,
-		Changed: changes(State{}, event.LeadMerged{LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID}),
-		Shared:  string(shared),
+		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP,
+		UserAgent: a.UserAgent, VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
+		Consents: a.Consents,
+		Changed: changes(State{}, event.LeadMerged{
+			LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID,
+		}),
+		Shared: string(shared),
 	}
 	if created.Name == "" {
 		created.Name, created.NameDerived = derivedName(a), true
@@ -156,7 +161,8 @@ func (a Arrival) open(rules Rules, ids NewIDs, shared claim.Kind) (Decision, err
 	}
 	return Decision{
 		LeadID: ids.Lead, Fact: created,
-		ClaimsPhone: a.Phone != "" && shared != claim.Phone, ClaimsEmail: a.Email != "" && shared != claim.Email, Shared: shared,
+		ClaimsPhone: a.Phone != "" && shared != claim.Phone, ClaimsEmail: a.Email != "" && shared != claim.Email,
+		Shared: shared,
 	}, nil
 }
 
@@ -177,13 +183,17 @@ const (
 
 const tooManyContacts = "is one more than the 1000 that a lead can have: release others of this lead first"
 
-// merge puts the arrival's values over the lead's: the latest value that is not empty wins. An email that another lead has stays
-// with that lead, and a shared contact with its own. A visitor beyond the limit of the lead is not linked, rather than the arrival refused.
-func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string, shared claim.Kind) (event.LeadMerged, error) {
+// merge puts the arrival's values over the lead's: the latest value that is not empty wins. An email that another lead
+// has stays with that lead, and a shared contact with its own. A visitor beyond the limit of the lead is not linked,
+// rather than the arrival refused.
+func (a Arrival) merge(
+	target State, rules Rules, ids NewIDs, emailHeldBy string, shared claim.Kind,
+) (event.LeadMerged, error) {
 	var wrong field.Errors
 	merged := event.LeadMerged{
-		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent, VisitorID: a.VisitorID,
-		KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared), Consents: a.Consents,
+		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
+		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
+		Consents: a.Consents,
 	}
 	switch shared {
 	case claim.Phone:
@@ -216,7 +226,8 @@ func (a Arrival) merge(target State, rules Rules, ids NewIDs, emailHeldBy string
 	return merged, wrong.Err()
 }
 
-// badStatus refuses a stage that the account does not have. A stage that was removed stays valid for a lead that is at it.
+// badStatus refuses a stage that the account does not have. A stage that was removed stays valid for a lead that is at
+// it.
 func (a Arrival) badStatus(target State, rules Rules) field.Errors {
 	if _, its := account.Stage([]string{target.Status}, a.UnknownStatus); its || a.UnknownStatus == "" {
 		return nil

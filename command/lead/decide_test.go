@@ -46,10 +46,15 @@ func raw(pairs ...string) map[string]jsontext.Value {
 // leadA returns lead A after an arrival from each of sources. It has a former phone and email.
 func leadA(sources ...string) *State {
 	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{
-		ContactUID: "contact-a", LeadFields: event.LeadFields{Name: "Asha", Phone: oldPhoneA, Email: oldEmailA, Status: "new", Temperature: "warm"}, Source: sources[0],
+		ContactUID: "contact-a",
+		LeadFields: event.LeadFields{
+			Name: "Asha", Phone: oldPhoneA, Email: oldEmailA, Status: "new", Temperature: "warm",
+		}, Source: sources[0],
 	}))
 	for i, source := range append(sources, sources[0]) {
-		s = Evolve(s, leadFact(idA, someDay.Add(time.Duration(i)*time.Hour), event.LeadMerged{Source: source, LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}}))
+		s = Evolve(s, leadFact(idA, someDay.Add(time.Duration(i)*time.Hour), event.LeadMerged{
+			Source: source, LeadFields: event.LeadFields{Phone: phoneA, Email: emailA},
+		}))
 	}
 	return &s
 }
@@ -57,7 +62,9 @@ func leadA(sources ...string) *State {
 // leadB returns lead B after one arrival from source.
 func leadB(source string) *State {
 	s := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
-		ContactUID: "contact-b", LeadFields: event.LeadFields{Name: "Bala", Phone: phoneB, Email: emailB, Status: "new", Temperature: "warm"}, Source: source,
+		ContactUID: "contact-b",
+		LeadFields: event.LeadFields{Name: "Bala", Phone: phoneB, Email: emailB, Status: "new", Temperature: "warm"},
+		Source:     source,
 	}))
 	return &s
 }
@@ -108,9 +115,11 @@ func outcome(t *testing.T, decision Decision, err error) string {
 func TestDecide_Identity(t *testing.T) {
 	t.Parallel()
 	kinds := map[string][]string{
-		"self-service": {"website", "chatbot", "landing", "whatsapp", "google_form", "ai_powered_lead", "payment_page_drop"},
-		"curated":      {"manual", "csv_import", "api", "webhook"},
-		"ads":          {"facebook_ad", "google_ad"},
+		"self-service": {
+			"website", "chatbot", "landing", "whatsapp", "google_form", "ai_powered_lead", "payment_page_drop",
+		},
+		"curated": {"manual", "csv_import", "api", "webhook"},
+		"ads":     {"facebook_ad", "google_ad"},
 	}
 	type row struct {
 		kind              string
@@ -141,11 +150,15 @@ func TestDecide_Identity(t *testing.T) {
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
-			owned: "A owns the phone, the email is new", phone: phoneA, email: emailNew, byPhone: true, claimsEmail: true,
-			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
+			owned: "A owns the phone, the email is new", phone: phoneA, email: emailNew, byPhone: true,
+			claimsEmail: true,
+			rows: []row{
+				{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges},
+			},
 		},
 		{
-			owned: "A owns the phone as a former one, the email is new", phone: oldPhoneA, email: emailNew, byPhone: true, claimsEmail: true,
+			owned: "A owns the phone as a former one, the email is new", phone: oldPhoneA, email: emailNew,
+			byPhone: true, claimsEmail: true,
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
@@ -153,11 +166,15 @@ func TestDecide_Identity(t *testing.T) {
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
-			owned: "A owns the email, the phone is new", phone: phoneNew, email: emailA, byEmail: true, claimsPhone: true,
-			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupEmail}, {"ads", merges, merges}},
+			owned: "A owns the email, the phone is new", phone: phoneNew, email: emailA, byEmail: true,
+			claimsPhone: true,
+			rows: []row{
+				{"self-service", merges, merges}, {"curated", merges, dupEmail}, {"ads", merges, merges},
+			},
 		},
 		{
-			owned: "A owns the email as a former one, the phone is new", phone: phoneNew, email: oldEmailA, byEmail: true, claimsPhone: true,
+			owned: "A owns the email as a former one, the phone is new", phone: phoneNew, email: oldEmailA,
+			byEmail: true, claimsPhone: true,
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupEmail}, {"ads", merges, merges}},
 		},
 		{
@@ -165,12 +182,15 @@ func TestDecide_Identity(t *testing.T) {
 			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
-			owned: "A owns both, the phone as a former one", phone: oldPhoneA, email: emailA, byPhone: true, byEmail: true,
-			rows: []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
+			owned: "A owns both, the phone as a former one", phone: oldPhoneA, email: emailA, byPhone: true,
+			byEmail: true,
+			rows:    []row{{"self-service", merges, merges}, {"curated", merges, dupSource}, {"ads", merges, merges}},
 		},
 		{
 			owned: "A owns the phone, B the email", phone: phoneA, email: emailB, byPhone: true, byEmailB: true,
-			rows: []row{{"self-service", mergesOver, mergesOver}, {"curated", dupClash, dupClash}, {"ads", dupClash, dupClash}},
+			rows: []row{
+				{"self-service", mergesOver, mergesOver}, {"curated", dupClash, dupClash}, {"ads", dupClash, dupClash},
+			},
 		},
 	} {
 		for _, row := range c.rows {
@@ -194,7 +214,9 @@ func TestDecide_Identity(t *testing.T) {
 					if c.byEmailB {
 						byEmail = leadB(source) // the source of B is irrelevant
 					}
-					decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: c.phone, Email: c.email}, Source: source}, someRules, byPhone, byEmail, someIDs)
+					decision, err := Decide(Arrival{
+						LeadFields: event.LeadFields{Phone: c.phone, Email: c.email}, Source: source,
+					}, someRules, byPhone, byEmail, someIDs)
 					name := c.owned + ", from " + source + ", known " + strconv.FormatBool(known)
 					require.Equal(t, want, outcome(t, decision, err), name)
 					if err != nil {
@@ -215,10 +237,12 @@ func TestDecide_Identity(t *testing.T) {
 func TestDecide_EverySource(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string][3]bool{ // may be named by an arrival, curated, self-service
-		"api": {true, true, false}, "webhook": {true, true, false}, "manual": {false, true, false}, "csv_import": {false, true, false},
-		"website": {true, false, true}, "chatbot": {true, false, true}, "landing": {true, false, true}, "whatsapp": {true, false, true},
-		"google_form": {true, false, true}, "ai_powered_lead": {true, false, true}, "payment_page_drop": {true, false, true},
-		"facebook_ad": {true, false, false}, "google_ad": {true, false, false}, "tiktok": {}, "": {}, "Website": {},
+		"api": {true, true, false}, "webhook": {true, true, false}, "manual": {false, true, false},
+		"csv_import": {false, true, false}, "website": {true, false, true}, "chatbot": {true, false, true},
+		"landing": {true, false, true}, "whatsapp": {true, false, true},
+		"google_form": {true, false, true}, "ai_powered_lead": {true, false, true},
+		"payment_page_drop": {true, false, true}, "facebook_ad": {true, false, false},
+		"google_ad": {true, false, false}, "tiktok": {}, "": {}, "Website": {},
 	} {
 		require.Equal(t, want, [3]bool{Canonical(source), isCurated(source), isSelfService(source)}, source)
 	}
@@ -228,13 +252,19 @@ func TestDecide_EverySource(t *testing.T) {
 
 func TestDecide_RefusalHasNoPersonalData(t *testing.T) {
 	t.Parallel()
-	a := Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA, Email: emailB, CustomFields: raw("city", `"Pune"`)}, Source: "api", IP: "198.51.100.7"}
+	a := Arrival{
+		LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA, Email: emailB, CustomFields: raw("city", `"Pune"`)},
+		Source:     "api", IP: "198.51.100.7",
+	}
 	_, err := Decide(a, someRules, leadA("api"), leadB("api"), someIDs)
 	var refusal *Refusal
 	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_EMAIL", LeadID: idB, Other: idA}, refusal.Fact)
+	require.Equal(t, event.LeadRefused{
+		Source: "api", Code: "DUPLICATE_LEAD_EMAIL", LeadID: idB, Other: idA,
+	}, refusal.Fact)
 
-	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api"}, someRules, leadA("api"), nil, someIDs)
+	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api"}, someRules,
+		leadA("api"), nil, someIDs)
 	require.ErrorAs(t, err, &refusal)
 	require.Equal(t, event.LeadRefused{Source: "api", Code: "DUPLICATE_LEAD_SOURCE", LeadID: idA}, refusal.Fact)
 }
@@ -274,7 +304,8 @@ func TestDecide_ErrorsBeforeConflicts(t *testing.T) {
 
 	parked := *leadA("api")
 	parked.Status = "parke\u0301"
-	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api", UnknownStatus: "Park\u00c9"}, someRules, &parked, nil, someIDs)
+	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "api", UnknownStatus: "Park\u00c9"},
+		someRules, &parked, nil, someIDs)
 	require.Error(t, err)
 	require.Equal(t, dupSource, outcome(t, Decision{}, err), "the lead's own stage is valid")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// fields are the texts of event.LeadFields that a caller can set, in the order in which answers show them. Bodies, updates, merges,
-// mappings and imports use this list.
+// fields are the texts of event.LeadFields that a caller can set, in the order in which answers show them. Bodies,
+// updates, merges, mappings and imports use this list.
 var fields = []struct {
 	name   string // in JSON
 	of     func(*event.LeadFields) *string
@@ -24,7 +24,10 @@ var fields = []struct {
 	{"email", func(f *event.LeadFields) *string { return &f.Email }, (*reader).email, false},
 	{"status", func(f *event.LeadFields) *string { return &f.Status }, nil, true},
 	{"leadTemperature", func(f *event.LeadFields) *string { return &f.Temperature }, (*reader).temperature, true},
-	{"opportunityValue", func(f *event.LeadFields) *string { return &f.OpportunityValue }, (*reader).opportunityValue, true},
+	{
+		"opportunityValue", func(f *event.LeadFields) *string { return &f.OpportunityValue },
+		(*reader).opportunityValue, true,
+	},
 }
 
 // FieldNames returns the names of the fields of a lead that an arrival can set, besides customFields and metadata.
@@ -86,8 +89,8 @@ func changes(s State, m event.LeadMerged) []string {
 	return names
 }
 
-// Change is a field of a lead that an event gave another value. Old or New is empty when there was, or is, none. A member of
-// customFields or metadata has a Key, and its values are JSON.
+// Change is a field of a lead that an event gave another value. Old or New is empty when there was, or is, none. A
+// member of customFields or metadata has a Key, and its values are JSON.
 type Change struct {
 	Field, Key string
 	Old, New   string
@@ -139,7 +142,8 @@ type Record struct {
 func (s *State) Record() Record {
 	r := Record{
 		LeadID: s.ID, ContactUID: s.ContactUID, Name: s.Name, Phone: s.Phone, Email: s.Email, Status: s.Status,
-		LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"), Source: s.Source, CustomFields: s.CustomFields,
+		LeadTemperature: s.Temperature, OpportunityValue: jsontext.Value("null"), Source: s.Source,
+		CustomFields: s.CustomFields,
 	}
 	if s.OpportunityValue != "" { // with a dry run it may have no id
 		id := s.OpportunityID // a copy: a pointer into the lead would keep all of it

@@ -39,13 +39,17 @@ func TestParseArrival_PhoneCountry(t *testing.T) {
 		{"in customFields", `"phone":"0151 23456789","customFields":{"Phone Country":"+49"}`, "+4915123456789"},
 		{"an integer", `"phone":15123456789,"dial_code":"+49"`, "+4915123456789"},
 		{"the phone's comes first", `"phone":"0151 23456789","country":"India","phoneCountry":"DE"`, "+4915123456789"},
-		{"the next if one names none", `"phone":"0151 23456789","countryCode":"?","country":"Germany"`, "+4915123456789"},
+		{
+			"the next if one names none", `"phone":"0151 23456789","countryCode":"?","country":"Germany"`,
+			"+4915123456789",
+		},
 		{"an Indian mobile", `"phone":"98765 43210","country":"Germany"`, "+919876543210"},
 		{"E.164", `"phone":"+4915123456789","country":"India"`, "+4915123456789"},
 	} {
 		require.Equal(t, c.want, accepted(t, `{`+c.members+`}`).Phone, c.name)
 	}
-	require.Equal(t, []string{"phone"}, refused(t, `{"phone":"0151 23456789","metadata":{"country":"DE"}}`), "metadata are about the visit")
+	require.Equal(t, []string{"phone"}, refused(t, `{"phone":"0151 23456789","metadata":{"country":"DE"}}`),
+		"metadata are about the visit")
 	for range 20 {
 		a := accepted(t, `{"phone":"0151 23456789","countryCode":"DE","country_code":"AT"}`)
 		require.Equal(t, "+4915123456789", a.Phone, "of equal names the first in order counts")
@@ -63,14 +67,14 @@ func TestParseArrival_OpportunityValue(t *testing.T) {
 	for given, want := range map[string]string{
 		`120000`: "120000", `1200.50`: "1200.5", `1.2e3`: "1200", `0`: "0", `-0`: "0", `"0"`: "0", `0.0001`: "0.0001",
 		`"$1,200.50"`: "1200.5", `"₹1,20,000.50"`: "120000.5", `"EUR 1.234,56"`: "1234.56", `"1 234,56"`: "1234.56",
-		`"1'234"`: "1234", `"1,234"`: "1234", `"1.234"`: "1.234", `" 500 "`: "500", `999999999999999`: "999999999999999",
-		`""`: "", `"  "`: "", `null`: "", `{}`: "", `[]`: "",
+		`"1'234"`: "1234", `"1,234"`: "1234", `"1.234"`: "1.234", `" 500 "`: "500",
+		`999999999999999`: "999999999999999", `""`: "", `"  "`: "", `null`: "", `{}`: "", `[]`: "",
 	} {
 		require.Equal(t, want, accepted(t, withPhone(`"opportunityValue":`+given)).OpportunityValue, given)
 	}
 	for _, given := range []string{
-		`"NaN"`, `"1e5"`, `"0x10"`, `"10k"`, `"5 lakh"`, `"(500)"`, `"1,2,3"`, `"-5"`, `-5`, `1e10000000`, `1e-10000000`,
-		`0.00001`, `1000000000000000`, `true`, `false`, `{"amount":5}`, `[5]`, `"many"`,
+		`"NaN"`, `"1e5"`, `"0x10"`, `"10k"`, `"5 lakh"`, `"(500)"`, `"1,2,3"`, `"-5"`, `-5`, `1e10000000`,
+		`1e-10000000`, `0.00001`, `1000000000000000`, `true`, `false`, `{"amount":5}`, `[5]`, `"many"`,
 	} {
 		require.Equal(t, []string{"opportunityValue"}, refused(t, withPhone(`"opportunityValue":`+given)), given)
 	}
@@ -123,10 +127,12 @@ func TestParseArrival_Name(t *testing.T) {
 		require.Equal(t, want, accepted(t, withPhone(`"name":`+given)).Name, given)
 	}
 	require.Equal(t, []string{"name"}, refused(t, withPhone(`"name":"`+str(201)+`"`)))
-	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)), "the error has the name that was used")
+	require.Equal(t, []string{"full_name"}, refused(t, withPhone(`"full_name":"`+str(201)+`"`)),
+		"the error has the name that was used")
 }
 
-// named returns fields that each have their own name as their text. OpportunityID is empty, because the service sets it.
+// named returns fields that each have their own name as their text. OpportunityID is empty, because the service sets
+// it.
 func named() (fields event.LeadFields) {
 	value := reflect.ValueOf(&fields).Elem()
 	for i := range value.NumField() {

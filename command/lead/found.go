@@ -9,8 +9,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// foundInstead is the end of the error of a body without a phone and an email. It names what the body has instead, such as a member in
-// another spelling or an object around all members: up to three, those first whose names are like that of a contact.
+// foundInstead is the end of the error of a body without a phone and an email. It names what the body has instead, such
+// as a member in another spelling or an object around all members: up to three, those first whose names are like that
+// of a contact.
 func foundInstead(body map[string]jsontext.Value) string {
 	type member struct {
 		path []string
@@ -53,5 +54,7 @@ func foundInstead(body map[string]jsontext.Value) string {
 // likeContact reports whether a name is like that of a phone or email.
 func likeContact(name string) bool {
 	plain := simple(name)
-	return slices.ContainsFunc([]string{"phone", "mail", "mobile", "whatsapp", "tel"}, func(part string) bool { return strings.Contains(plain, part) })
+	return slices.ContainsFunc([]string{"phone", "mail", "mobile", "whatsapp", "tel"}, func(part string) bool {
+		return strings.Contains(plain, part)
+	})
 }

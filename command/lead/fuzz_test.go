@@ -15,7 +15,8 @@ import (
 // FuzzCustomFields compares ParseArrival with a simple merge of the four places for custom fields.
 func FuzzCustomFields(f *testing.F) {
 	f.Add([]byte(`{"k":1,"a":" "}`), []byte(`{"k":2,"b":[]}`), []byte(`{"k":""}`), []byte(`{"k":{"x":1.50}}`))
-	f.Add([]byte(`{"phone":1,"Phone":2,"customFields":3}`), []byte(`{"phone":1}`), []byte(`{"é":1,"é":2}`), []byte(`{"\u0001":1}`))
+	f.Add([]byte(`{"phone":1,"Phone":2,"customFields":3}`), []byte(`{"phone":1}`), []byte(`{"é":1,"é":2}`),
+		[]byte(`{"\u0001":1}`))
 	f.Fuzz(func(t *testing.T, top, fields, industry, custom []byte) {
 		body := map[string]jsontext.Value{}
 		places := []map[string]jsontext.Value{{}}
@@ -71,12 +72,16 @@ func FuzzCustomFields(f *testing.F) {
 
 // FuzzAmountFromNumber compares amounts with math/big: equal to the last digit, and accepted exactly if they fit.
 func FuzzAmountFromNumber(f *testing.F) {
-	for _, literal := range []string{"0", "-0.0e-5", "1.50000", "15e-1", "999999999999999", "99999999999.9999", "1e14", "1e15", "0.00010", "1e-4", "1e10000000"} {
+	for _, literal := range []string{
+		"0", "-0.0e-5", "1.50000", "15e-1", "999999999999999", "99999999999.9999", "1e14", "1e15", "0.00010", "1e-4",
+		"1e10000000",
+	} {
 		f.Add(literal)
 	}
 	f.Fuzz(func(t *testing.T, literal string) {
 		got, err := AmountFromNumber(literal)
-		if !jsontext.Value(literal).IsValid() || jsontext.Value(literal).Kind() != '0' || strings.TrimSpace(literal) != literal {
+		if !jsontext.Value(literal).IsValid() || jsontext.Value(literal).Kind() != '0' ||
+			strings.TrimSpace(literal) != literal {
 			require.Error(t, err, "%q is no number", literal)
 			return
 		}
@@ -89,7 +94,8 @@ func FuzzAmountFromNumber(f *testing.F) {
 		decimals := 4
 		for ; decimals > 0 && new(big.Rat).Mul(want, new(big.Rat).SetInt(power(decimals-1))).IsInt(); decimals-- {
 		}
-		fits := want.Sign() >= 0 && scaled.IsInt() && new(big.Rat).Mul(want, new(big.Rat).SetInt(power(decimals))).Cmp(new(big.Rat).SetInt(power(15))) < 0
+		fits := want.Sign() >= 0 && scaled.IsInt() &&
+			new(big.Rat).Mul(want, new(big.Rat).SetInt(power(decimals))).Cmp(new(big.Rat).SetInt(power(15))) < 0
 		require.Equal(t, fits, err == nil, "%q: %v", literal, err)
 		if err == nil {
 			same, ok := new(big.Rat).SetString(got.String())
@@ -112,7 +118,8 @@ func requireRoundTrip(t *testing.T, a Arrival) {
 	t.Helper()
 	body := map[string]jsontext.Value{}
 	for name, value := range map[string]string{
-		"name": a.Name, "phone": a.Phone, "email": a.Email, "status": a.Status, "leadTemperature": a.Temperature, "visitorId": a.VisitorID,
+		"name": a.Name, "phone": a.Phone, "email": a.Email, "status": a.Status, "leadTemperature": a.Temperature,
+		"visitorId": a.VisitorID,
 	} {
 		if value != "" {
 			body[name] = quote(value)
@@ -125,7 +132,8 @@ func requireRoundTrip(t *testing.T, a Arrival) {
 	require.NoError(t, err)
 	for _, pair := range [][2]string{
 		{a.Name, again.Name}, {a.Phone, again.Phone}, {a.Email, again.Email}, {a.Status, again.Status},
-		{a.Temperature, again.Temperature}, {a.VisitorID, again.VisitorID}, {a.OpportunityValue, again.OpportunityValue},
+		{a.Temperature, again.Temperature}, {a.VisitorID, again.VisitorID},
+		{a.OpportunityValue, again.OpportunityValue},
 	} {
 		require.Equal(t, pair[0], pair[1])
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// maxJoined bounds the events of a join, in bytes: its fact, and movedClaim for each claim that it moves. An append has at most 1 MiB,
-// and sealing makes four bytes of three.
+// maxJoined bounds the events of a join, in bytes: its fact, and movedClaim for each claim that it moves. An append has
+// at most 1 MiB, and sealing makes four bytes of three.
 const (
 	maxJoined  = 700 << 10
 	movedClaim = 360
@@ -48,8 +48,8 @@ func JoinFrom(body map[string]jsontext.Value) (string, error) {
 
 // Join decides that another lead is the same person and becomes part of this one.
 //
-// The error is ErrNotFound or a *JoinedError about either lead, or field.Errors: a lead cannot be joined to itself, and the values of
-// both must fit into one lead.
+// The error is ErrNotFound or a *JoinedError about either lead, or field.Errors: a lead cannot be joined to itself, and
+// the values of both must fit into one lead.
 func (s State) Join(account string, from State) (event.LeadJoinedInto, event.LeadJoined, error) {
 	for _, of := range []State{s, from} {
 		if err := of.Present(account); err != nil {
@@ -112,8 +112,9 @@ func (s State) snapshot() event.LeadSnapshot {
 		sources[i] = event.SourceSnapshot(entry)
 	}
 	return event.LeadSnapshot{
-		ContactUID: s.ContactUID, LeadFields: s.LeadFields, NameDerived: s.NameDerived, Phones: s.Phones, Emails: s.Emails, FirstSeen: s.FirstSeen,
-		Source: s.Source, Sources: sources, Metadata: s.Metadata, VisitorIDs: s.VisitorIDs, Consents: s.Consents, CreatedAt: s.CreatedAt,
+		ContactUID: s.ContactUID, LeadFields: s.LeadFields, NameDerived: s.NameDerived, Phones: s.Phones,
+		Emails: s.Emails, FirstSeen: s.FirstSeen, Source: s.Source, Sources: sources, Metadata: s.Metadata,
+		VisitorIDs: s.VisitorIDs, Consents: s.Consents, CreatedAt: s.CreatedAt,
 	}
 }
 
@@ -153,8 +154,8 @@ func (s *State) joinInto(fact *event.Fact, data *event.LeadJoinedInto) {
 	s.Phase, s.JoinedInto, s.UpdatedAt = Joined, data.Into, fact.At
 }
 
-// joinSources merges two source histories, in the order in which each source was first seen. Of a source that both have, the
-// earlier entry stays, with the arrivals of both counted.
+// joinSources merges two source histories, in the order in which each source was first seen. Of a source that both
+// have, the earlier entry stays, with the arrivals of both counted.
 func joinSources(ours []SourceEntry, theirs []event.SourceSnapshot) []SourceEntry {
 	all := slices.Clone(ours)
 	for _, snapshot := range theirs {

@@ -25,21 +25,28 @@ func join(t *testing.T, into, from State) (State, State) {
 func TestJoin_FillsMissingFields(t *testing.T) {
 	t.Parallel()
 	into := Evolve(State{}, leadFact(idA, someDay.Add(time.Hour), event.LeadCreated{
-		ContactUID: "contact-a", LeadFields: event.LeadFields{Name: "9876543210", Phone: phoneA, Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)}, NameDerived: true,
+		ContactUID: "contact-a",
+		LeadFields: event.LeadFields{
+			Name: "9876543210", Phone: phoneA, Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`),
+		}, NameDerived: true,
 		Source: "website", Metadata: raw("utm", `"x"`, "gclid", `""`), VisitorID: "v",
 	}))
 	from := Evolve(State{}, leadFact(idB, someDay, event.LeadCreated{
 		ContactUID: "contact-b", LeadFields: event.LeadFields{
 			Name: "Bala", Phone: phoneB, Email: emailB, Status: "won",
-			Temperature: "hot", OpportunityID: "opp", OpportunityValue: "7", CustomFields: raw("city", `"Goa"`, "size", `"XL"`),
+			Temperature: "hot", OpportunityID: "opp", OpportunityValue: "7",
+			CustomFields: raw("city", `"Goa"`, "size", `"XL"`),
 		},
 		Source: "api", Metadata: raw("utm", `"y"`, "gclid", `"g"`), VisitorID: "w", IP: "198.51.100.7",
 	}))
-	from = Evolve(from, leadFact(idB, someDay.Add(2*time.Hour), event.LeadMerged{Source: "website", NewSource: true, LeadFields: event.LeadFields{Email: emailNew}}))
+	from = Evolve(from, leadFact(idB, someDay.Add(2*time.Hour), event.LeadMerged{
+		Source: "website", NewSource: true, LeadFields: event.LeadFields{Email: emailNew},
+	}))
 	after, source := join(t, into, from)
 
 	require.Equal(t, []string{"Bala", phoneA, emailNew, "new", "warm", "opp", "7", "website", "contact-a"}, []string{
-		after.Name, after.Phone, after.Email, after.Status, after.Temperature, after.OpportunityID, after.OpportunityValue, after.Source, after.ContactUID,
+		after.Name, after.Phone, after.Email, after.Status, after.Temperature, after.OpportunityID,
+		after.OpportunityValue, after.Source, after.ContactUID,
 	})
 	require.False(t, after.NameDerived)
 	require.Equal(t, []string{phoneA, phoneB}, after.Phones)
@@ -60,7 +67,8 @@ func TestJoin_FillsMissingFields(t *testing.T) {
 
 	_, joined, err := into.Join("acme", from)
 	require.NoError(t, err)
-	require.Equal(t, []string{"name", "email", "opportunityValue", "customFields", "metadata", "visitorId"}, joined.Changed)
+	require.Equal(t, []string{"name", "email", "opportunityValue", "customFields", "metadata", "visitorId"},
+		joined.Changed)
 	require.Equal(t, from.OpportunityValue, joined.OpportunityValue, "the value of the source lead")
 }
 
@@ -79,16 +87,18 @@ func TestJoin_KeepsFields(t *testing.T) {
 		}, NameDerived: true, Source: "website",
 		Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorID: "v",
 	}))
-	_, joined, err := from.Join("acme", Evolve(State{}, leadFact("01KAHQ5V8M3N6R9T2W4Y7Z0B1C", someDay, event.LeadCreated{
-		LeadFields: event.LeadFields{Name: phoneNew, Phone: phoneNew}, NameDerived: true, Source: "website",
-	})))
+	_, joined, err := from.Join("acme",
+		Evolve(State{}, leadFact("01KAHQ5V8M3N6R9T2W4Y7Z0B1C", someDay, event.LeadCreated{
+			LeadFields: event.LeadFields{Name: phoneNew, Phone: phoneNew}, NameDerived: true, Source: "website",
+		})))
 	require.NoError(t, err)
 	from = Evolve(from, leadFact(idB, someDay.Add(3*time.Hour), joined))
 	after, _ := join(t, into, from)
 
 	kept := into
 	kept.Phone, kept.Phones, kept.Emails = phoneB, []string{phoneB, phoneNew}, []string{emailNew, emailB}
-	kept.Joined, kept.Revision, kept.UpdatedAt = []string{idB, "01KAHQ5V8M3N6R9T2W4Y7Z0B1C"}, after.Revision, someDay.Add(100*time.Hour)
+	kept.Joined, kept.Revision, kept.UpdatedAt = []string{idB, "01KAHQ5V8M3N6R9T2W4Y7Z0B1C"}, after.Revision,
+		someDay.Add(100*time.Hour)
 	kept.FirstSeen = map[string]time.Time{phoneB: someDay, phoneNew: someDay, emailB: someDay}
 	first := from.Sources[0]
 	kept.Sources = []SourceEntry{{
@@ -106,7 +116,8 @@ func TestJoin_KeepsFields(t *testing.T) {
 			Name: "9876543211", Phone: phoneB, Email: emailB, Status: "won",
 			Temperature: "hot", OpportunityID: "opp-b", OpportunityValue: "7", CustomFields: raw("city", `"Goa"`),
 		}, NameDerived: true, Phones: []string{phoneB, phoneNew}, Emails: []string{emailB}, Source: "website",
-		Sources: []event.SourceSnapshot{event.SourceSnapshot(first)}, Metadata: raw("utm", `"y"`, "gclid", `""`), VisitorIDs: []string{"v"}, CreatedAt: someDay,
+		Sources: []event.SourceSnapshot{event.SourceSnapshot(first)}, Metadata: raw("utm", `"y"`, "gclid", `""`),
+		VisitorIDs: []string{"v"}, CreatedAt: someDay,
 	}, joined.Was, "the state before the join is kept")
 }
 
@@ -158,13 +169,27 @@ func TestJoin_SizeLimit(t *testing.T) {
 		surviving, joined State
 		wrong             string
 	}{
-		"fifty fields":         {State{LeadFields: event.LeadFields{CustomFields: many("a", 30, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, ""},
-		"fifty-one fields":     {State{LeadFields: event.LeadFields{CustomFields: many("a", 31, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, "customFields"},
-		"the same fields":      {State{LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)}}, State{LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)}}, ""},
-		"64 keys of metadata":  {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 4, 1)}, ""},
-		"65 keys of metadata":  {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 5, 1)}, "metadata"},
-		"32 KiB":               {State{Metadata: many("a", 1, 5000)}, State{Metadata: many("b", 1, 5000)}, "metadata"},
-		"larger than an event": {State{}, State{LeadFields: event.LeadFields{CustomFields: many("b", 50, 4700)}}, "customFields"},
+		"fifty fields": {
+			State{
+				LeadFields: event.LeadFields{CustomFields: many("a", 30, 1)},
+			}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, "",
+		},
+		"fifty-one fields": {
+			State{
+				LeadFields: event.LeadFields{CustomFields: many("a", 31, 1)},
+			}, State{LeadFields: event.LeadFields{CustomFields: many("b", 20, 1)}}, "customFields",
+		},
+		"the same fields": {
+			State{
+				LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)},
+			}, State{LeadFields: event.LeadFields{CustomFields: many("a", 50, 1)}}, "",
+		},
+		"64 keys of metadata": {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 4, 1)}, ""},
+		"65 keys of metadata": {State{Metadata: many("a", 60, 1)}, State{Metadata: many("b", 5, 1)}, "metadata"},
+		"32 KiB":              {State{Metadata: many("a", 1, 5000)}, State{Metadata: many("b", 1, 5000)}, "metadata"},
+		"larger than an event": {
+			State{}, State{LeadFields: event.LeadFields{CustomFields: many("b", 50, 4700)}}, "customFields",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,8 +213,12 @@ func TestJoin_ContactLimits(t *testing.T) {
 	t.Parallel()
 	full, other := *leadA("api"), *leadB("api")
 	for name, fill := range map[string]func(many, more *State){
-		"phone": func(many, more *State) { many.Phones, more.Phones = numbered("p", MaxContacts), []string{"one more"} },
-		"email": func(many, more *State) { many.Emails, more.Emails = numbered("e", MaxContacts), []string{"one more"} },
+		"phone": func(many, more *State) {
+			many.Phones, more.Phones = numbered("p", MaxContacts), []string{"one more"}
+		},
+		"email": func(many, more *State) {
+			many.Emails, more.Emails = numbered("e", MaxContacts), []string{"one more"}
+		},
 		"visitorId": func(many, more *State) {
 			many.VisitorIDs, more.VisitorIDs = numbered("v", MaxVisitors), []string{"one more"}
 		},

@@ -28,7 +28,8 @@ func literal(content []byte) bool { return bytes.IndexByte(content, '\\') < 0 &&
 
 // quote returns a text as a JSON string, with U+FFFD for invalid UTF-8.
 func quote(s string) jsontext.Value {
-	v, _ := jsontext.AppendQuote(make([]byte, 0, len(s)+len(`""`)), s) // the only error is about invalid UTF-8, which it replaces
+	// the only error is about invalid UTF-8, which it replaces
+	v, _ := jsontext.AppendQuote(make([]byte, 0, len(s)+len(`""`)), s)
 	return v
 }
 
@@ -59,8 +60,9 @@ func empty(v jsontext.Value) bool {
 	return false
 }
 
-// Members splits a JSON object into its members. Their values are in the form in which they are stored, the shortest (numbers as
-// written), so that another spelling of the same value neither counts against a limit nor looks like a change.
+// Members splits a JSON object into its members. Their values are in the form in which they are stored, the shortest
+// (numbers as written), so that another spelling of the same value neither counts against a limit nor looks like a
+// change.
 func Members(v jsontext.Value) (map[string]jsontext.Value, error) {
 	if v.Kind() != '{' {
 		return nil, errNotObject

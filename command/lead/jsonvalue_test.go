@@ -13,7 +13,9 @@ func TestEmpty_Values(t *testing.T) {
 	for _, v := range []string{"", "null", `""`, `" "`, `"\t\u00a0\n"`, "{}", "[]", "{ }", "[\n\t]"} {
 		require.True(t, empty(jsontext.Value(v)), "%q", v)
 	}
-	for _, v := range []string{"0", "-0", "0.0", "false", "true", `"0"`, `"null"`, `"\u200b"`, `{"":null}`, "[null]", "[[]]", "[{}]"} {
+	for _, v := range []string{
+		"0", "-0", "0.0", "false", "true", `"0"`, `"null"`, `"\u200b"`, `{"":null}`, "[null]", "[[]]", "[{}]",
+	} {
 		require.False(t, empty(jsontext.Value(v)), "%q", v)
 	}
 	require.True(t, empty(nil), "absent")
@@ -45,15 +47,22 @@ func TestQuote_RoundTrip(t *testing.T) {
 
 func TestMembers_Object(t *testing.T) {
 	t.Parallel()
-	got, err := Members(jsontext.Value(`{"a": 1.50, "b": {"x": [1, null]}, "": "\u0041\/", "n": null, "big": 12345678901234567890, "e": 1E2}`))
+	got, err := Members(
+		jsontext.Value(
+			`{"a": 1.50, "b": {"x": [1, null]}, "": "\u0041\/", "n": null, "big": 12345678901234567890, "e": 1E2}`,
+		),
+	)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"a": "1.50", "b": `{"x":[1,null]}`, "": `"A/"`, "n": "null", "big": "12345678901234567890", "e": "1E2",
 	}, values(got), "compact, numbers unchanged")
 
 	for name, v := range map[string]string{
-		"nothing": "", "null": "null", "a list": `[]`, "a text": `"{}"`, "a number": "1", "truncated": `{"a":1`, "a duplicate name": `{"a":1,"a":2}`, "a duplicate plain name": `{"a":"b","a":"c"}`, "a trailing comma": `{"a":"b",}`,
-		"a nested duplicate name": `{"a":{"b":1,"b":2}}`, "two objects": `{}{}`, "a lone surrogate": `{"a":"\ud800"}`, "no text": "{\"a\":\"\xff\"}",
+		"nothing": "", "null": "null", "a list": `[]`, "a text": `"{}"`, "a number": "1", "truncated": `{"a":1`,
+		"a duplicate name": `{"a":1,"a":2}`, "a duplicate plain name": `{"a":"b","a":"c"}`,
+		"a trailing comma": `{"a":"b",}`, "a nested duplicate name": `{"a":{"b":1,"b":2}}`, "two objects": `{}{}`,
+		"a lone surrogate": `{"a":"\ud800"}`,
+		"no text":          "{\"a\":\"\xff\"}",
 	} {
 		_, err := Members(jsontext.Value(v))
 		require.Error(t, err, name)

@@ -18,12 +18,13 @@ import (
 // One Mexican mobile number in its current and in its former form.
 const mexican, formerMexican = "+525512345678", "+5215512345678"
 
-// history generates the facts of one lead: arrivals, releases of contacts, a join of another lead, and possibly a join into
-// another lead.
+// history generates the facts of one lead: arrivals, releases of contacts, a join of another lead, and possibly a join
+// into another lead.
 func history(t *rapid.T) []event.Fact {
 	text := func(of ...string) *rapid.Generator[string] { return rapid.SampledFrom(append(of, "")) }
 	members := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "ip", "source"}),
-		rapid.Map(rapid.SampledFrom([]string{`1`, `"x"`, `""`, `{"k":[1,null]}`, `false`}), func(s string) jsontext.Value { return jsontext.Value(s) }), 0, 3)
+		rapid.Map(rapid.SampledFrom([]string{`1`, `"x"`, `""`, `{"k":[1,null]}`, `false`}),
+			func(s string) jsontext.Value { return jsontext.Value(s) }), 0, 3)
 	var facts []event.Fact
 	var s State
 	at := someDay
@@ -31,12 +32,17 @@ func history(t *rapid.T) []event.Fact {
 		previous := at
 		at = at.Add(time.Duration(rapid.IntRange(0, 1000).Draw(t, "later")) * time.Millisecond)
 		a := Arrival{
-			Source: rapid.SampledFrom([]string{"website", "chatbot", "facebook_ad", "api", "webhook"}).Draw(t, "source"),
+			Source: rapid.SampledFrom([]string{"website", "chatbot", "facebook_ad", "api", "webhook"}).Draw(t,
+				"source"),
 			LeadFields: event.LeadFields{
-				Name: text("Asha", "Rao").Draw(t, "name"), Phone: text(phoneA, phoneB, phoneNew, mexican, formerMexican).Draw(t, "phone"), Email: text(emailA, emailB).Draw(t, "email"), Status: text("new", "won").Draw(t, "status"),
-				Temperature: text("hot", "cold").Draw(t, "temperature"), OpportunityValue: text("0", "5").Draw(t, "value"), CustomFields: members.Draw(t, "custom"),
+				Name:  text("Asha", "Rao").Draw(t, "name"),
+				Phone: text(phoneA, phoneB, phoneNew, mexican, formerMexican).Draw(t, "phone"),
+				Email: text(emailA, emailB).Draw(t, "email"), Status: text("new", "won").Draw(t, "status"),
+				Temperature:      text("hot", "cold").Draw(t, "temperature"),
+				OpportunityValue: text("0", "5").Draw(t, "value"), CustomFields: members.Draw(t, "custom"),
 			},
-			VisitorID: text("v", "w").Draw(t, "visitor"), IP: text("198.51.100.7").Draw(t, "ip"), UserAgent: text("M").Draw(t, "agent"), Metadata: members.Draw(t, "metadata"),
+			VisitorID: text("v", "w").Draw(t, "visitor"), IP: text("198.51.100.7").Draw(t, "ip"),
+			UserAgent: text("M").Draw(t, "agent"), Metadata: members.Draw(t, "metadata"),
 		}
 		if a.Phone == "" && a.Email == "" {
 			a.Phone = phoneA
@@ -44,7 +50,8 @@ func history(t *rapid.T) []event.Fact {
 		if rapid.Bool().Draw(t, "kept") {
 			a.Kept.ReceivedAt = previous
 		}
-		if consent := text(`{"purpose":"a"}`, `[{"purpose":"a","granted":false},{"purpose":"b","text":"x"}]`).Draw(t, "consent"); consent != "" {
+		if consent := text(`{"purpose":"a"}`, `[{"purpose":"a","granted":false},{"purpose":"b","text":"x"}]`).Draw(t,
+			"consent"); consent != "" {
 			given, _ := Consents(jsontext.Value(consent), "")
 			a.Metadata, a.Consents = union(a.Metadata, raw(keyConsent, consent)), withoutWords(given)
 		}
@@ -58,7 +65,9 @@ func history(t *rapid.T) []event.Fact {
 		}
 		fact := leadFact(idNew, at, decision.Fact)
 		facts, s = append(facts, fact), Evolve(s, fact)
-		contact := rapid.SampledFrom([][2]string{{}, {}, {"phone", phoneA}, {"phone", phoneNew}, {"phone", formerMexican}, {"email", emailA}}).Draw(t, "released")
+		contact := rapid.SampledFrom(
+			[][2]string{{}, {}, {"phone", phoneA}, {"phone", phoneNew}, {"phone", formerMexican}, {"email", emailA}},
+		).Draw(t, "released")
 		released, err := s.Release(s.Account, raw(contact[0], `"`+contact[1]+`"`), someRules)
 		if err == nil {
 			fact := leadFact(idNew, at, released)
@@ -79,18 +88,24 @@ func history(t *rapid.T) []event.Fact {
 
 // other generates a lead of one or two arrivals, without a contact of the lead of history.
 func other(t *rapid.T, at time.Time) State {
-	s := Evolve(State{}, leadFact(idB, at.Add(-time.Duration(rapid.IntRange(0, 2000).Draw(t, "earlier"))*time.Millisecond), event.LeadCreated{
-		ContactUID: "contact-b", LeadFields: event.LeadFields{
-			Name: "Bala", Phone: oldPhoneA, Status: "new",
-			Temperature: "warm", OpportunityID: rapid.SampledFrom([]string{"", idContact}).Draw(t, "opportunity"), CustomFields: raw("a", "2", "c", "3"),
-		}, NameDerived: rapid.Bool().Draw(t, "derived"),
-		Source: "website", VisitorID: "x", Metadata: raw("b", `""`, "d", "4"),
-	}))
+	s := Evolve(State{},
+		leadFact(idB, at.Add(-time.Duration(rapid.IntRange(0, 2000).Draw(t, "earlier"))*time.Millisecond),
+			event.LeadCreated{
+				ContactUID: "contact-b", LeadFields: event.LeadFields{
+					Name: "Bala", Phone: oldPhoneA, Status: "new",
+					Temperature:   "warm",
+					OpportunityID: rapid.SampledFrom([]string{"", idContact}).Draw(t, "opportunity"),
+					CustomFields:  raw("a", "2", "c", "3"),
+				}, NameDerived: rapid.Bool().Draw(t, "derived"),
+				Source: "website", VisitorID: "x", Metadata: raw("b", `""`, "d", "4"),
+			}))
 	if s.OpportunityID != "" {
 		s.OpportunityValue = "7"
 	}
 	if rapid.Bool().Draw(t, "again") {
-		s = Evolve(s, leadFact(idB, at, event.LeadMerged{Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Email: oldEmailA}}))
+		s = Evolve(s, leadFact(idB, at, event.LeadMerged{
+			Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Email: oldEmailA},
+		}))
 	}
 	if rapid.Bool().Draw(t, "was joined") {
 		s.Joined = []string{idA}
@@ -231,21 +246,26 @@ func TestLead_Invariants(t *testing.T) {
 					arrived += entry.Arrivals
 				}
 			case event.LeadJoinedInto:
-				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Joined, data.Into, fact.At, before.Revision+1
+				before.Phase, before.JoinedInto, before.UpdatedAt, before.Revision = Joined,
+					data.Into, fact.At, before.Revision+1
 				require.Equal(t, before, s, "the other fields are unchanged")
 				continue
 			}
 			released, isRelease := fact.Data.(event.LeadReleased)
 			if isRelease {
-				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...), contact.FoldPhone(released.Phone)+released.Email)
-				before.Phones, before.Emails = except(before.Phones, contact.FoldPhone(released.Phone)), except(before.Emails, released.Email)
+				require.NotContains(t, append(slices.Clone(s.Phones), s.Emails...),
+					contact.FoldPhone(released.Phone)+released.Email)
+				before.Phones, before.Emails = except(before.Phones, contact.FoldPhone(released.Phone)),
+					except(before.Emails, released.Email)
 				require.NotEmpty(t, append(slices.Clone(s.Phones), s.Emails...), "the lead keeps a contact")
 			}
 			require.Equal(t, int64(i), s.Revision, "one revision per fact")
 			require.False(t, s.UpdatedAt.Before(s.CreatedAt))
 			require.Equal(t, fact.At, s.UpdatedAt)
-			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]), "only a release removes a phone")
-			require.True(t, slices.Equal(before.Emails, s.Emails[:len(before.Emails)]), "only a release removes an email")
+			require.True(t, slices.Equal(before.Phones, s.Phones[:len(before.Phones)]),
+				"only a release removes a phone")
+			require.True(t, slices.Equal(before.Emails, s.Emails[:len(before.Emails)]),
+				"only a release removes an email")
 			require.Equal(t, s.Phone != "", slices.Contains(s.Phones, contact.FoldPhone(s.Phone)))
 			require.Equal(t, s.Email != "", slices.Contains(s.Emails, s.Email))
 			require.Equal(t, s.OpportunityID != "", s.OpportunityValue != "")
@@ -259,7 +279,9 @@ func TestLead_Invariants(t *testing.T) {
 				require.False(t, entry.LastSeenAt.Before(entry.FirstSeenAt))
 			}
 			require.Equal(t, arrived, arrivals, "every arrival is counted once")
-			require.True(t, slices.IsSortedFunc(s.Sources, func(a, b SourceEntry) int { return a.FirstSeenAt.Compare(b.FirstSeenAt) }))
+			require.True(t, slices.IsSortedFunc(s.Sources, func(a, b SourceEntry) int {
+				return a.FirstSeenAt.Compare(b.FirstSeenAt)
+			}))
 			require.True(t, s.HasSource(s.Source))
 			require.True(t, s.Joined != nil || s.Sources[0].Source == s.Source, "the first touch")
 			if i > 0 {

@@ -36,20 +36,23 @@ type State struct {
 	event.LeadFields        // OpportunityValue is empty when there is no opportunity
 	NameDerived      bool   `json:"nameDerived,omitzero"` // made of the email or phone, because no name is known
 
-	Phones []string `json:"phones,omitzero"` // folds of every number the lead ever had and that was not released: each finds it
+	// folds of every number the lead ever had and that was not released: each finds it
+	Phones []string `json:"phones,omitzero"`
 	Emails []string `json:"emails,omitzero"` // likewise
 	// FirstSeen is when those of them came first that did not come when the lead was created.
-	FirstSeen  map[string]time.Time          `json:"firstSeen,omitzero"`
-	Source     string                        `json:"source,omitzero"` // the first touch
-	Sources    []SourceEntry                 `json:"sources,omitzero"`
-	Metadata   map[string]jsontext.Value     `json:"metadata,omitzero"`
-	VisitorIDs []string                      `json:"visitorIds,omitzero"`
-	Joined     []string                      `json:"joined,omitzero"`     // ids of leads that are part of this one
-	JoinedInto string                        `json:"joinedInto,omitzero"` // id of the lead that this one was joined into
-	Origins    []event.SplitOrigin           `json:"origins,omitzero"`    // where else data of this lead are, because it left another
-	Consents   map[string]event.ConsentState `json:"consents,omitzero"`   // the latest of each purpose
-	CreatedAt  time.Time                     `json:"createdAt,omitzero"`
-	UpdatedAt  time.Time                     `json:"updatedAt,omitzero"`
+	FirstSeen  map[string]time.Time      `json:"firstSeen,omitzero"`
+	Source     string                    `json:"source,omitzero"` // the first touch
+	Sources    []SourceEntry             `json:"sources,omitzero"`
+	Metadata   map[string]jsontext.Value `json:"metadata,omitzero"`
+	VisitorIDs []string                  `json:"visitorIds,omitzero"`
+	Joined     []string                  `json:"joined,omitzero"` // ids of leads that are part of this one
+	// id of the lead that this one was joined into
+	JoinedInto string `json:"joinedInto,omitzero"`
+	// where else data of this lead are, because it left another
+	Origins   []event.SplitOrigin           `json:"origins,omitzero"`
+	Consents  map[string]event.ConsentState `json:"consents,omitzero"` // the latest of each purpose
+	CreatedAt time.Time                     `json:"createdAt,omitzero"`
+	UpdatedAt time.Time                     `json:"updatedAt,omitzero"`
 	// ArrivedAt is when the latest arrival was received, if no change followed and its fact is later; zero otherwise.
 	ArrivedAt time.Time `json:"arrivedAt,omitzero"`
 }
@@ -74,16 +77,17 @@ func (s *State) active(fact *event.Fact, at time.Time) {
 
 // SourceEntry is one source in a lead's history: how it came first, and how often since.
 type SourceEntry struct {
-	Source      string                    `json:"source"`
-	FirstSeenAt time.Time                 `json:"firstSeenAt"`
-	LastSeenAt  time.Time                 `json:"lastSeenAt"`
-	Arrivals    int                       `json:"arrivals"`
-	Credential  string                    `json:"credential"` // jwt:{sub}, token:{tokenId} or intake:{id}, of the first arrival
-	Metadata    map[string]jsontext.Value `json:"metadata"`   // as given
-	IP          string                    `json:"ip"`
-	UserAgent   string                    `json:"userAgent"`
-	RequestID   string                    `json:"requestId"`
-	Changed     []string                  `json:"changed"`
+	Source      string    `json:"source"`
+	FirstSeenAt time.Time `json:"firstSeenAt"`
+	LastSeenAt  time.Time `json:"lastSeenAt"`
+	Arrivals    int       `json:"arrivals"`
+	// jwt:{sub}, token:{tokenId} or intake:{id}, of the first arrival
+	Credential string                    `json:"credential"`
+	Metadata   map[string]jsontext.Value `json:"metadata"` // as given
+	IP         string                    `json:"ip"`
+	UserAgent  string                    `json:"userAgent"`
+	RequestID  string                    `json:"requestId"`
+	Changed    []string                  `json:"changed"`
 }
 
 // Evolve folds one fact into the state. It does not change the state that it is given.
@@ -203,7 +207,8 @@ func MergedSourceEntry(fact *event.Fact, data *event.LeadMerged) SourceEntry {
 }
 
 func newSourceEntry(
-	fact *event.Fact, seen time.Time, source string, metadata map[string]jsontext.Value, ip, userAgent string, changed []string,
+	fact *event.Fact, seen time.Time, source string, metadata map[string]jsontext.Value, ip, userAgent string,
+	changed []string,
 ) SourceEntry {
 	return SourceEntry{
 		Source: source, FirstSeenAt: seen, LastSeenAt: seen, Arrivals: 1,
@@ -217,11 +222,13 @@ func (s State) HasSource(source string) bool {
 	return slices.ContainsFunc(s.Sources, func(e SourceEntry) bool { return e.Source == source })
 }
 
-// SetBy returns the lead with only the values that one fact set: all values of its creation, and those given by an arrival that merged
-// or by a change by hand. The ids and times stay, and the source is that of the arrival. The rest is empty.
+// SetBy returns the lead with only the values that one fact set: all values of its creation, and those given by an
+// arrival that merged or by a change by hand. The ids and times stay, and the source is that of the arrival. The rest
+// is empty.
 func (s State) SetBy(fact event.Data) State {
 	set := State{
-		Phase: s.Phase, ID: s.ID, Revision: s.Revision, Account: s.Account, ContactUID: s.ContactUID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+		Phase: s.Phase, ID: s.ID, Revision: s.Revision, Account: s.Account, ContactUID: s.ContactUID,
+		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
 	switch fact := fact.(type) {
 	case event.LeadCreated:
@@ -245,7 +252,8 @@ func with(list []string, value string) []string {
 	return append(slices.Clip(list), value)
 }
 
-// withVisitor appends a visitor that is not there yet, as long as there are fewer than MaxVisitors. The events have the others too.
+// withVisitor appends a visitor that is not there yet, as long as there are fewer than MaxVisitors. The events have the
+// others too.
 func withVisitor(visitors []string, id string) []string {
 	if len(visitors) >= MaxVisitors {
 		return visitors
@@ -253,8 +261,9 @@ func withVisitor(visitors []string, id string) []string {
 	return with(visitors, id)
 }
 
-// overlay merges an arrival's metadata into the lead's, key by key. Metadata of the first arrival are kept as given; empty values of
-// later ones change nothing. The source is left out because it has its own field, and ip and userAgent replace the given ones.
+// overlay merges an arrival's metadata into the lead's, key by key. Metadata of the first arrival are kept as given;
+// empty values of later ones change nothing. The source is left out because it has its own field, and ip and userAgent
+// replace the given ones.
 func overlay(old, given map[string]jsontext.Value, ip, userAgent string) map[string]jsontext.Value {
 	first := old == nil
 	l := copyOnWrite{members: old}
@@ -289,8 +298,8 @@ func overlays(old, given map[string]jsontext.Value) bool {
 	return false
 }
 
-// erase empties a lead whose person is forgotten; only its existence stays. The result is the same whether the fact is the erasure
-// itself or an earlier one that can no longer be read.
+// erase empties a lead whose person is forgotten; only its existence stays. The result is the same whether the fact is
+// the erasure itself or an earlier one that can no longer be read.
 func (s *State) erase(fact *event.Fact) {
 	gone := State{
 		Phase: Erased, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account, ContactUID: s.ContactUID,

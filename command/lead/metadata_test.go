@@ -11,8 +11,8 @@ import (
 func TestMetadata_Source(t *testing.T) {
 	t.Parallel()
 	for _, source := range []string{
-		"api", "webhook", "website", "chatbot", "whatsapp", "google_form", "facebook_ad", "google_ad", "ai_powered_lead",
-		"payment_page_drop", "landing",
+		"api", "webhook", "website", "chatbot", "whatsapp", "google_form", "facebook_ad", "google_ad",
+		"ai_powered_lead", "payment_page_drop", "landing",
 	} {
 		a := accepted(t, withPhone(`"metadata":{"source":"`+source+`"}`))
 		require.Equal(t, source, a.Source)
@@ -26,7 +26,8 @@ func TestMetadata_Source(t *testing.T) {
 		require.Equal(t, raw, string(a.Metadata["source"]), "the raw value is kept")
 	}
 	require.Equal(t, "api", accepted(t, withPhone(`"metadata":{"utm":"x"}`)).Source, "none")
-	require.Equal(t, "api", accepted(t, withPhone(`"source":"website"`)).Source, "the source is a member of metadata only")
+	require.Equal(t, "api", accepted(t, withPhone(`"source":"website"`)).Source,
+		"the source is a member of metadata only")
 }
 
 func TestMetadata_IP(t *testing.T) {
@@ -84,8 +85,11 @@ func TestMetadata_Limits(t *testing.T) {
 
 func TestMetadata_OtherKeys(t *testing.T) {
 	t.Parallel()
-	a := accepted(t, withPhone(`"metadata":{"utm_source":" Google ","n":1.50,"list":[1, {"a":null}],"yes":true,"empty":"","":"blank key"}`))
+	a := accepted(t,
+		withPhone(`"metadata":{"utm_source":" Google ","n":1.50,"list":[1, {"a":null}],"yes":true,"empty":"",`+
+			`"":"blank key"}`))
 	require.Equal(t, map[string]string{
-		"utm_source": `" Google "`, "n": "1.50", "list": `[1,{"a":null}]`, "yes": "true", "empty": `""`, "": `"blank key"`,
+		"utm_source": `" Google "`, "n": "1.50", "list": `[1,{"a":null}]`, "yes": "true", "empty": `""`,
+		"": `"blank key"`,
 	}, values(a.Metadata))
 }

@@ -15,7 +15,8 @@ import (
 //
 // One separator can mean two things. A single dot is the decimal point ("1.234"
 // is 1.234), unless the currency is one whose sums are grouped by dots: then it
-// groups thousands when three digits follow ("1.500 €" is 1500). A single comma groups thousands when three digits follow ("1,234" is
+// groups thousands when three digits follow ("1.500 €" is 1500). A single comma groups thousands when three digits
+// follow ("1,234" is
 // 1234) and is a decimal comma when one or two do ("12,50" is 12.5, "1,23" is
 // 1.23), since no way of grouping ends in so few. Whatever fits no single reading
 // ("1,2,3", "0,234", "1234,567") is refused: a wrong sum is worse than none.
@@ -88,7 +89,12 @@ func cutMarks(s string) (body string, marks [2]string, negative, ok bool) {
 const (
 	// Active codes of ISO 4217 for money. LAK is left out: after a number it is
 	// more often an Indian lakh (100,000) misspelt than a Lao kip.
-	currencyCodes = " AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LBP LKR LRD LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG "
+	currencyCodes = " AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BRL BSD BTN BWP BYN " +
+		"BZD CAD CDF CHF CLP CNY COP CRC CUP CVE CZK DJF DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GNF " +
+		"GTQ GYD HKD HNL HTG HUF IDR ILS INR IQD IRR ISK JMD JOD JPY KES KGS KHR KMF KPW KRW KWD KYD KZT LBP LKR LRD " +
+		"LSL LYD MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP " +
+		"PKR PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND " +
+		"TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW ZWG "
 
 	// Marks in letters. K, L, M, Cr and the like are not among them, nor may
 	// they be: after a number they multiply it.
@@ -101,7 +107,8 @@ const (
 	// grouped by dots, as the Unicode CLDR has it for the languages of their
 	// countries, or by spaces where dots are common too. None has three
 	// decimals.
-	dotGrouping = " EUR € BRL R$ IDR RP RP. VND ₫ DKK NOK SEK ISK KR KR. TRY ₺ ARS CLP COP UYU PYG ₲ CRC ₡ VES BOB" +
+	dotGrouping = " EUR € BRL R$ IDR RP RP. VND ₫ DKK NOK SEK ISK KR KR. TRY ₺ ARS CLP COP UYU PYG ₲ CRC " +
+		"₡ VES BOB" +
 		" RON MDL RSD BAM MKD AZN ₼ PLN ZŁ CZK KČ HUF "
 )
 

@@ -34,7 +34,10 @@ func TestDecide_NewLead(t *testing.T) {
 			Temperature: "hot", OpportunityID: idOpportunity, OpportunityValue: "0", CustomFields: a.CustomFields,
 		}, Source: "website", Metadata: a.Metadata,
 		IP: "198.51.100.7", UserAgent: "Mozilla/5.0", VisitorID: "v",
-		Changed: []string{"name", "phone", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata", "visitorId"},
+		Changed: []string{
+			"name", "phone", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata",
+			"visitorId",
+		},
 	}, opened(t, a))
 }
 
@@ -42,7 +45,9 @@ func TestDecide_Defaults(t *testing.T) {
 	t.Parallel()
 	got := opened(t, Arrival{LeadFields: event.LeadFields{Phone: phoneNew}, Source: "api"})
 	require.Equal(t, event.LeadCreated{
-		ContactUID: idContact, LeadFields: event.LeadFields{Name: phoneNew, Phone: phoneNew, Status: "new", Temperature: "warm"}, NameDerived: true, Source: "api",
+		ContactUID:  idContact,
+		LeadFields:  event.LeadFields{Name: phoneNew, Phone: phoneNew, Status: "new", Temperature: "warm"},
+		NameDerived: true, Source: "api",
 		Changed: []string{"phone"},
 	}, got)
 }
@@ -55,8 +60,16 @@ func TestDecide_DerivedName(t *testing.T) {
 		want    string
 		derived bool
 	}{
-		{"a name", Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneNew, Email: "asha.rao+crm@example.com"}}, "Asha", false},
-		{"email and phone", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: "asha.rao+crm@example.com"}}, "asha.rao+crm", true},
+		{
+			"a name",
+			Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneNew, Email: "asha.rao+crm@example.com"}},
+			"Asha", false,
+		},
+		{
+			"email and phone",
+			Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: "asha.rao+crm@example.com"}}, "asha.rao+crm",
+			true,
+		},
 		{"email", Arrival{LeadFields: event.LeadFields{Email: "asha@example.com"}}, "asha", true},
 		{"phone", Arrival{LeadFields: event.LeadFields{Phone: phoneNew}}, phoneNew, true},
 	} {
@@ -85,11 +98,26 @@ func TestDecide_LimitsOfMergedLead(t *testing.T) {
 		wrong   []string
 	}{
 		{"nothing more", Arrival{}, nil},
-		{"new values of existing keys", Arrival{LeadFields: event.LeadFields{CustomFields: many("c", 50)}, Metadata: many("m", 64)}, nil},
-		{"one more custom field", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}}, []string{"customFields"}},
+		{
+			"new values of existing keys",
+			Arrival{LeadFields: event.LeadFields{CustomFields: many("c", 50)}, Metadata: many("m", 64)}, nil,
+		},
+		{
+			"one more custom field", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}},
+			[]string{"customFields"},
+		},
 		{"one more key of metadata", Arrival{Metadata: many("x", 1)}, []string{"metadata"}},
-		{"keys that are stored as fields", Arrival{Metadata: raw("source", `"website"`, "ip", `"x"`, "userAgent", `"y"`)}, nil},
-		{"several errors", Arrival{LeadFields: event.LeadFields{CustomFields: many("x", 1)}, Metadata: many("x", 1), UnknownStatus: "Parked"}, []string{"status", "customFields", "metadata"}},
+		{
+			"keys that are stored as fields",
+			Arrival{Metadata: raw("source", `"website"`, "ip", `"x"`, "userAgent", `"y"`)}, nil,
+		},
+		{
+			"several errors",
+			Arrival{
+				LeadFields: event.LeadFields{CustomFields: many("x", 1)}, Metadata: many("x", 1),
+				UnknownStatus: "Parked",
+			}, []string{"status", "customFields", "metadata"},
+		},
 	} {
 		c.arrival.Phone, c.arrival.Source = phoneA, "website"
 		_, err := Decide(c.arrival, someRules, &full, nil, someIDs)
@@ -102,9 +130,15 @@ func TestDecide_LimitsOfMergedLead(t *testing.T) {
 
 	big := *leadA("website")
 	big.Metadata = raw("k", `"`+strings.Repeat("x", 20<<10)+`"`)
-	_, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "website", Metadata: raw("l", `"`+strings.Repeat("x", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
+	_, err := Decide(Arrival{
+		LeadFields: event.LeadFields{Phone: phoneA}, Source: "website",
+		Metadata: raw("l", `"`+strings.Repeat("x", 20<<10)+`"`),
+	}, someRules, &big, nil, someIDs)
 	require.Equal(t, []string{"metadata"}, fieldNames(t, err), "32 KiB in all")
-	_, err = Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA}, Source: "website", Metadata: raw("k", `"`+strings.Repeat("y", 20<<10)+`"`)}, someRules, &big, nil, someIDs)
+	_, err = Decide(Arrival{
+		LeadFields: event.LeadFields{Phone: phoneA}, Source: "website",
+		Metadata: raw("k", `"`+strings.Repeat("y", 20<<10)+`"`),
+	}, someRules, &big, nil, someIDs)
 	require.NoError(t, err, "the new value replaces the old")
 }
 
@@ -125,7 +159,8 @@ func TestDecide_ChangedFields(t *testing.T) {
 				LeadFields: event.LeadFields{
 					Name: "Asha", Email: emailA, Status: "new",
 					Temperature: "warm", OpportunityValue: "5", CustomFields: raw("city", `"Pune"`),
-				}, VisitorID: "v", Metadata: raw("utm", `"x"`, "source", `"website"`, "ip", `"198.51.100.8"`, "userAgent", `"other"`),
+				}, VisitorID: "v",
+				Metadata: raw("utm", `"x"`, "source", `"website"`, "ip", `"198.51.100.8"`, "userAgent", `"other"`),
 			},
 			nil,
 		},
@@ -134,8 +169,14 @@ func TestDecide_ChangedFields(t *testing.T) {
 		{"status", Arrival{LeadFields: event.LeadFields{Status: "won"}}, []string{"status"}},
 		{"temperature", Arrival{LeadFields: event.LeadFields{Temperature: "hot"}}, []string{"leadTemperature"}},
 		{"opportunity", Arrival{LeadFields: event.LeadFields{OpportunityValue: "6"}}, []string{"opportunityValue"}},
-		{"another value of a custom field", Arrival{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`)}}, []string{"customFields"}},
-		{"one more custom field", Arrival{LeadFields: event.LeadFields{CustomFields: raw("state", `"MH"`)}}, []string{"customFields"}},
+		{
+			"another value of a custom field",
+			Arrival{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`)}}, []string{"customFields"},
+		},
+		{
+			"one more custom field", Arrival{LeadFields: event.LeadFields{CustomFields: raw("state", `"MH"`)}},
+			[]string{"customFields"},
+		},
 		{"metadata", Arrival{Metadata: raw("utm", `"y"`)}, []string{"metadata"}},
 		{"an empty value of metadata does not override", Arrival{Metadata: raw("utm", `""`)}, nil},
 		{"another visitor", Arrival{VisitorID: "w"}, []string{"visitorId"}},
@@ -147,23 +188,33 @@ func TestDecide_ChangedFields(t *testing.T) {
 					Temperature: "hot", OpportunityValue: "6", CustomFields: raw("a", "1"),
 				}, VisitorID: "w", Metadata: raw("a", "1"),
 			},
-			[]string{"name", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata", "visitorId"},
+			[]string{
+				"name", "email", "status", "leadTemperature", "opportunityValue", "customFields", "metadata",
+				"visitorId",
+			},
 		},
 	} {
 		c.arrival.Phone, c.arrival.Source = phoneA, "website"
 		require.Equal(t, c.want, merge(t, existing, c.arrival).Changed, c.name)
 	}
-	require.Equal(t, []string{"phone"}, merge(t, existing, Arrival{LeadFields: event.LeadFields{Phone: oldPhoneA}, Source: "website"}).Changed, "back to a former phone")
+	require.Equal(t, []string{"phone"},
+		merge(t, existing, Arrival{LeadFields: event.LeadFields{Phone: oldPhoneA}, Source: "website"}).Changed,
+		"back to a former phone")
 
 	derived := existing
 	derived.NameDerived = true
-	require.Equal(t, []string{"name"}, merge(t, derived, Arrival{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA}, Source: "website"}).Changed,
+	require.Equal(t, []string{"name"},
+		merge(t, derived, Arrival{
+			LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA}, Source: "website",
+		}).Changed,
 		"a given name replaces a derived name")
 }
 
 func TestDecide_EmailOfOtherLead(t *testing.T) {
 	t.Parallel()
-	decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB, Name: "R"}, Source: "website"}, someRules, leadA("website"), leadB("api"), someIDs)
+	decision, err := Decide(Arrival{
+		LeadFields: event.LeadFields{Phone: phoneA, Email: emailB, Name: "R"}, Source: "website",
+	}, someRules, leadA("website"), leadB("api"), someIDs)
 	require.NoError(t, err)
 	merged := decision.Fact.(event.LeadMerged)
 	require.Equal(t, idB, merged.EmailHeldBy)
@@ -177,7 +228,9 @@ func TestDecide_Opportunity(t *testing.T) {
 	t.Parallel()
 	s := *leadA("website")
 	step := func(value string) event.LeadMerged {
-		merged := merge(t, s, Arrival{LeadFields: event.LeadFields{Phone: phoneA, OpportunityValue: value}, Source: "website"})
+		merged := merge(t, s, Arrival{
+			LeadFields: event.LeadFields{Phone: phoneA, OpportunityValue: value}, Source: "website",
+		})
 		s = Evolve(s, leadFact(idA, s.UpdatedAt.Add(time.Hour), merged))
 		return merged
 	}
@@ -202,13 +255,17 @@ func merge(t *testing.T, target State, a Arrival) event.LeadMerged {
 func TestDecide_EmptyMetadata(t *testing.T) {
 	t.Parallel()
 	first := event.Fact{Stream: "lead-L", Data: event.LeadCreated{
-		Source: "website", Metadata: map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)},
+		Source:   "website",
+		Metadata: map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)},
 	}}
 	later := event.Fact{Stream: "lead-L", Data: event.LeadMerged{
-		Source: "website", Metadata: map[string]jsontext.Value{"utm": jsontext.Value(`""`), "term": jsontext.Value(`""`)},
+		Source:   "website",
+		Metadata: map[string]jsontext.Value{"utm": jsontext.Value(`""`), "term": jsontext.Value(`""`)},
 	}}
 	state := Evolve(Evolve(State{}, first), later)
-	require.Equal(t, map[string]jsontext.Value{"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`)}, state.Metadata)
+	require.Equal(t, map[string]jsontext.Value{
+		"utm": jsontext.Value(`"x"`), "note": jsontext.Value(`""`),
+	}, state.Metadata)
 }
 
 // numbered returns n different values.
@@ -219,8 +276,8 @@ func numbered(prefix string, n int) (all []string) {
 	return all
 }
 
-// A form that always sends the same email, or a new visitorId each time, would create a lead whose fold gets slower without
-// bound and whose erasure does not fit into an event.
+// A form that always sends the same email, or a new visitorId each time, would create a lead whose fold gets slower
+// without bound and whose erasure does not fit into an event.
 func TestDecide_ContactLimits(t *testing.T) {
 	t.Parallel()
 	full := *leadA("website")
@@ -233,11 +290,26 @@ func TestDecide_ContactLimits(t *testing.T) {
 		phone, email   *State
 		wrong, visitor string
 	}{
-		{"existing contacts", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}, VisitorID: "v7"}, &full, &full, "", "v7"},
-		{"one more phone", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: emailA}}, nil, &full, "phone", ""},
-		{"one more email", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailNew}}, &full, nil, "email", ""},
-		{"an email of another lead", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB}}, &full, leadB("api"), "", ""},
-		{"one more visitor", Arrival{LeadFields: event.LeadFields{Phone: phoneA}, VisitorID: "one more"}, &full, nil, "", "one more"},
+		{
+			"existing contacts", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailA}, VisitorID: "v7"},
+			&full, &full, "", "v7",
+		},
+		{
+			"one more phone", Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: emailA}}, nil, &full,
+			"phone", "",
+		},
+		{
+			"one more email", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailNew}}, &full, nil,
+			"email", "",
+		},
+		{
+			"an email of another lead", Arrival{LeadFields: event.LeadFields{Phone: phoneA, Email: emailB}}, &full,
+			leadB("api"), "", "",
+		},
+		{
+			"one more visitor", Arrival{LeadFields: event.LeadFields{Phone: phoneA}, VisitorID: "one more"}, &full, nil,
+			"", "one more",
+		},
 	} {
 		c.arrival.Source = "website"
 		decision, err := Decide(c.arrival, someRules, c.phone, c.email, someIDs)

@@ -43,7 +43,9 @@ func (s State) Parts(history []event.Fact) (parts Parts) {
 }
 
 // addPart adds an arrival if the lead has it and its data can be read.
-func (d *division) addPart(to []PartArrival, i int, fields event.LeadFields, at time.Time, source string) []PartArrival {
+func (d *division) addPart(
+	to []PartArrival, i int, fields event.LeadFields, at time.Time, source string,
+) []PartArrival {
 	fact := d.history[i]
 	if id := fact.ID.String(); d.owner[id] == d.of.ID && i > d.base && !fact.Erased {
 		to = append(to, PartArrival{TouchID: id, At: at, Source: source, Phone: fields.Phone, Email: fields.Email})

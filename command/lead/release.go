@@ -13,8 +13,8 @@ import (
 // ErrLastContact means that a lead would be left without any phone or email.
 var ErrLastContact = errors.New("the lead's last contact")
 
-// Release decides that a phone or email which the lead has, or ever had, is no longer this person's; the body names one of them.
-// If it is the current one, the latest remaining phone or email replaces it.
+// Release decides that a phone or email which the lead has, or ever had, is no longer this person's; the body names one
+// of them. If it is the current one, the latest remaining phone or email replaces it.
 //
 // The error is ErrNotFound, a *JoinedError, field.Errors or ErrLastContact.
 func (s State) Release(account string, body map[string]jsontext.Value, rules Rules) (event.LeadReleased, error) {
@@ -23,10 +23,12 @@ func (s State) Release(account string, body map[string]jsontext.Value, rules Rul
 	}
 	r := reader{body: body}
 	released := r.contact(rules)
-	if r.wrong == nil && released.Phone != "" && !slices.Contains(append(slices.Clip(s.Phones), contact.FoldPhone(s.Phone)), contact.FoldPhone(released.Phone)) {
+	if r.wrong == nil && released.Phone != "" &&
+		!slices.Contains(append(slices.Clip(s.Phones), contact.FoldPhone(s.Phone)), contact.FoldPhone(released.Phone)) {
 		r.wrong.Add("phone", notOfThisLead)
 	}
-	if r.wrong == nil && released.Email != "" && !slices.Contains(append(slices.Clip(s.Emails), s.Email), released.Email) {
+	if r.wrong == nil && released.Email != "" &&
+		!slices.Contains(append(slices.Clip(s.Emails), s.Email), released.Email) {
 		r.wrong.Add("email", notOfThisLead)
 	}
 	if r.wrong != nil {
@@ -56,8 +58,8 @@ func (r *reader) contact(rules Rules) (named event.LeadReleased) {
 	return named
 }
 
-// fillAfter sets what the lead has after the release: its current phone or email, and its name if that was derived from the released
-// one.
+// fillAfter sets what the lead has after the release: its current phone or email, and its name if that was derived from
+// the released one.
 func (s State) fillAfter(released *event.LeadReleased) {
 	left := Arrival{LeadFields: event.LeadFields{Phone: s.Phone, Email: s.Email}}
 	switch {
@@ -74,13 +76,16 @@ func (s State) fillAfter(released *event.LeadReleased) {
 	if left.Email != s.Email {
 		released.Changed = append(released.Changed, "email")
 	}
-	if s.NameDerived && contact.FoldPhone(s.Name) == derivedName(Arrival{LeadFields: event.LeadFields{Phone: contact.FoldPhone(released.Phone), Email: released.Email}}) {
+	if s.NameDerived && contact.FoldPhone(s.Name) == derivedName(Arrival{
+		LeadFields: event.LeadFields{Phone: contact.FoldPhone(released.Phone), Email: released.Email},
+	}) {
 		released.Name = derivedName(left)
 		released.Changed = append([]string{"name"}, released.Changed...)
 	}
 }
 
-// remaining returns the current value after gone is removed from the list. Key is the entry of the current value in the list.
+// remaining returns the current value after gone is removed from the list. Key is the entry of the current value in the
+// list.
 func remaining(all []string, current, key, gone string) string {
 	if key != gone {
 		return current

@@ -12,8 +12,12 @@ import (
 
 // withContacts returns a lead with the former phone phoneA, the current phone phoneNew and the email emailA.
 func withContacts(name string, derived bool) State {
-	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{LeadFields: event.LeadFields{Name: name, Phone: phoneA, Email: emailA}, NameDerived: derived, Source: "api"}))
-	return Evolve(s, leadFact(idA, someDay.Add(time.Hour), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: phoneNew}}))
+	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{
+		LeadFields: event.LeadFields{Name: name, Phone: phoneA, Email: emailA}, NameDerived: derived, Source: "api",
+	}))
+	return Evolve(s, leadFact(idA, someDay.Add(time.Hour), event.LeadMerged{
+		Source: "website", LeadFields: event.LeadFields{Phone: phoneNew},
+	}))
 }
 
 func TestRelease_Replacement(t *testing.T) {
@@ -35,15 +39,19 @@ func TestRelease_Replacement(t *testing.T) {
 		},
 		"the current phone": {
 			withContacts("Asha", false), phoneNew, "",
-			event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}}, [3]string{"Asha", phoneA, emailA},
+			event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA, Changed: []string{"phone"}},
+			[3]string{"Asha", phoneA, emailA},
 		},
 		"a phone added after the current one": {
-			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Phone: phoneA}}), phoneNew, "",
-			event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA}, [3]string{"Asha", phoneA, emailA},
+			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Phone: phoneA}}),
+			phoneNew, "", event.LeadReleased{Field: "phone", Phone: phoneNew, Current: phoneA},
+			[3]string{"Asha", phoneA, emailA},
 		},
 		"the current email": {
-			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Email: emailNew}}), "", emailNew,
-			event.LeadReleased{Field: "email", Email: emailNew, Current: emailA, Changed: []string{"email"}}, [3]string{"Asha", phoneNew, emailA},
+			mergedInto(withContacts("Asha", false), event.LeadMerged{LeadFields: event.LeadFields{Email: emailNew}}),
+			"", emailNew,
+			event.LeadReleased{Field: "email", Email: emailNew, Current: emailA, Changed: []string{"email"}},
+			[3]string{"Asha", phoneNew, emailA},
 		},
 		"an old phone, and a name derived from the email": {
 			withContacts(local, true), phoneA, "",
@@ -51,19 +59,27 @@ func TestRelease_Replacement(t *testing.T) {
 		},
 		"the only email, from which the name is derived": {
 			withContacts(local, true), "", emailA,
-			event.LeadReleased{Field: "email", Email: emailA, Name: phoneNew, Changed: []string{"name", "email"}}, [3]string{phoneNew, phoneNew, ""},
+			event.LeadReleased{Field: "email", Email: emailA, Name: phoneNew, Changed: []string{"name", "email"}},
+			[3]string{phoneNew, phoneNew, ""},
 		},
 		"an old phone, from which the name is derived": {
 			withContacts(phoneA, true), phoneA, "",
-			event.LeadReleased{Field: "phone", Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"}}, [3]string{local, phoneNew, emailA},
+			event.LeadReleased{
+				Field: "phone", Phone: phoneA, Current: phoneNew, Name: local, Changed: []string{"name"},
+			}, [3]string{local, phoneNew, emailA},
 		},
 		"the other form of the current phone, from which the name is derived": {
-			mergedInto(withContacts(formerMexican, true), event.LeadMerged{LeadFields: event.LeadFields{Phone: formerMexican}}), mexican, "",
-			event.LeadReleased{Field: "phone", Phone: mexican, Current: phoneNew, Name: local, Changed: []string{"name", "phone"}}, [3]string{local, phoneNew, emailA},
+			mergedInto(withContacts(formerMexican, true), event.LeadMerged{
+				LeadFields: event.LeadFields{Phone: formerMexican},
+			}), mexican, "",
+			event.LeadReleased{
+				Field: "phone", Phone: mexican, Current: phoneNew, Name: local, Changed: []string{"name", "phone"},
+			}, [3]string{local, phoneNew, emailA},
 		},
 		"the only email, and a given name that equals its local part": {
 			withContacts(local, false), "", emailA,
-			event.LeadReleased{Field: "email", Email: emailA, Changed: []string{"email"}}, [3]string{local, phoneNew, ""},
+			event.LeadReleased{Field: "email", Email: emailA, Changed: []string{"email"}},
+			[3]string{local, phoneNew, ""},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +129,9 @@ func TestRelease_Refused(t *testing.T) {
 	_, err = State{Account: s.Account}.Release(s.Account, raw("phone", `"`+phoneA+`"`), someRules)
 	require.ErrorIs(t, err, ErrNotFound)
 
-	last := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA}, Source: "api"}))
+	last := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA}, Source: "api",
+	}))
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneA+`"`), someRules)
 	require.ErrorIs(t, err, ErrLastContact)
 	_, err = last.Release(last.Account, raw("phone", `"`+phoneB+`"`), someRules)

@@ -16,10 +16,11 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 )
 
-// Repaired returns the body of an arrival whose sender cannot correct it, in a form that only the lack of a usable contact can make invalid.
-// A value that cannot be used becomes a custom field of its name, one that is too long is cut, and fields beyond the limits of a lead are
-// left out. A contact that no person has is taken as absent. The warnings say so. The body has no aliases, as that of a mapping. With asked,
-// the sender is a person who can correct the contacts, and they are left as they are.
+// Repaired returns the body of an arrival whose sender cannot correct it, in a form that only the lack of a usable
+// contact can make invalid. A value that cannot be used becomes a custom field of its name, one that is too long is
+// cut, and fields beyond the limits of a lead are left out. A contact that no person has is taken as absent. The
+// warnings say so. The body has no aliases, as that of a mapping. With asked, the sender is a person who can correct
+// the contacts, and they are left as they are.
 func Repaired(body map[string]jsontext.Value, rules Rules, asked bool) (map[string]jsontext.Value, field.Warnings) {
 	r := repair{body: maps.Clone(body), rules: rules, custom: map[string]jsontext.Value{}}
 	given, err := Members(body["customFields"])
@@ -35,14 +36,18 @@ func Repaired(body map[string]jsontext.Value, rules Rules, asked bool) (map[stri
 		return known
 	})
 	r.optional("leadTemperature", field.TemperatureUnknown, func(v jsontext.Value) bool {
-		return slices.ContainsFunc(temperatures, func(t string) bool { return strings.EqualFold(t, strings.TrimSpace(Scalar(v))) })
+		return slices.ContainsFunc(temperatures, func(t string) bool {
+			return strings.EqualFold(t, strings.TrimSpace(Scalar(v)))
+		})
 	})
 	r.optional("opportunityValue", field.ValueUnreadable, func(v jsontext.Value) bool {
 		value := reader{body: map[string]jsontext.Value{"opportunityValue": v}}
 		value.opportunityValue(rules)
 		return value.wrong == nil
 	})
-	r.optional("visitorId", field.ValueUnreadable, func(v jsontext.Value) bool { return Length(Scalar(v)) <= MaxVisitorID })
+	r.optional("visitorId", field.ValueUnreadable, func(v jsontext.Value) bool {
+		return Length(Scalar(v)) <= MaxVisitorID
+	})
 	r.customFields()
 	r.metadata()
 	return r.body, r.warnings
@@ -82,8 +87,8 @@ func objectOf(members map[string]jsontext.Value) jsontext.Value {
 	return object
 }
 
-// contacts leaves at most one phone and one email in the body: the first that can be used. One that cannot stays if no contact can be, so
-// that the arrival is refused for it.
+// contacts leaves at most one phone and one email in the body: the first that can be used. One that cannot stays if no
+// contact can be, so that the arrival is refused for it.
 func (r *repair) contacts() {
 	phone := r.contact("phone", func(text string) (bool, bool) {
 		if contact.PlaceholderPhone(text) {
@@ -211,7 +216,8 @@ func (r *repair) customFields() {
 	for i, name := range kept {
 		if i >= MaxCustomFields {
 			delete(r.custom, name)
-			r.warnings.Add(name, field.FieldDropped, "is more than the 50 custom fields that a lead can have, and was left out")
+			r.warnings.Add(name, field.FieldDropped,
+				"is more than the 50 custom fields that a lead can have, and was left out")
 			continue
 		}
 		if customLength(r.custom[name]) > MaxCustomValue {
@@ -243,7 +249,8 @@ func (r *repair) metadata() {
 	for _, name := range names {
 		more := len(quote(name)) + len(":,") + len(given[name])
 		if len(kept) == MaxMetadataKeys || size+more > MaxMetadataBytes {
-			r.warnings.Add("metadata."+name, field.FieldDropped, "is more metadata than a lead can have, and was left out")
+			r.warnings.Add("metadata."+name, field.FieldDropped,
+				"is more metadata than a lead can have, and was left out")
 			continue
 		}
 		size += more

@@ -31,23 +31,70 @@ func TestRepaired_KeepsPerson(t *testing.T) {
 		body, want string
 		warnings   []string
 	}{
-		"nothing to repair":  {`{"phone":"9876543210","name":"Asha"}`, `{"phone":"9876543210","name":"Asha"}`, []string{}},
-		"unknown stage":      {`{"phone":"9876543210","status":"complete"}`, `{"phone":"9876543210","customFields":{"status":"complete"}}`, []string{"status STATUS_UNKNOWN"}},
-		"stage":              {`{"phone":"9876543210","status":"WON"}`, `{"phone":"9876543210","status":"WON"}`, []string{}},
-		"temperature":        {`{"phone":"9876543210","leadTemperature":"lukewarm"}`, `{"phone":"9876543210","customFields":{"leadTemperature":"lukewarm"}}`, []string{"leadTemperature TEMPERATURE_UNKNOWN"}},
-		"value":              {`{"phone":"9876543210","opportunityValue":"5 lakh"}`, `{"phone":"9876543210","customFields":{"opportunityValue":"5 lakh"}}`, []string{"opportunityValue VALUE_UNREADABLE"}},
-		"value as a number":  {`{"phone":"9876543210","opportunityValue":12.5}`, `{"phone":"9876543210","opportunityValue":12.5}`, []string{}},
-		"phone beside email": {`{"phone":"12","email":"a@example.com"}`, `{"email":"a@example.com","customFields":{"phone":"12"}}`, []string{"phone VALUE_UNREADABLE"}},
-		"email beside phone": {`{"phone":"9876543210","email":"a@"}`, `{"phone":"9876543210","customFields":{"email":"a@"}}`, []string{"email VALUE_UNREADABLE"}},
-		"no usable contact":  {`{"phone":"12"}`, `{"phone":"12"}`, []string{}},
-		"several phones":     {`{"phone":["12","9876543210","9876543211"]}`, `{"phone":"9876543210","customFields":{"phone":"9876543211","phone (2)":"12"}}`, []string{"phone VALUE_UNREADABLE"}},
-		"phone as a number":  {`{"phone":9876543210}`, `{"phone":"9876543210"}`, []string{}},
-		"placeholder email":  {`{"phone":"9876543210","email":"void@razorpay.com"}`, `{"phone":"9876543210"}`, []string{"email PLACEHOLDER_CONTACT"}},
-		"placeholder phone":  {`{"phone":"+919999999999","email":"a@example.com"}`, `{"email":"a@example.com"}`, []string{"phone PLACEHOLDER_CONTACT"}},
-		"test lead":          {`{"phone":"<test lead: dummy data for phone>","email":"a@example.com"}`, `{"email":"a@example.com"}`, []string{"phone PLACEHOLDER_CONTACT"}},
-		"only placeholders":  {`{"phone":"0000000000","email":"N/A"}`, `{}`, []string{"phone PLACEHOLDER_CONTACT", "email PLACEHOLDER_CONTACT"}},
-		"long message":       {`{"phone":"9876543210","customFields":{"message":"` + long + `"}}`, `{"phone":"9876543210","customFields":{"message":"` + long[1:] + `"}}`, []string{"message VALUE_SHORTENED"}},
-		"long visitor":       {`{"phone":"9876543210","visitorId":"` + long[:201] + `"}`, `{"phone":"9876543210","customFields":{"visitorId":"` + long[:201] + `"}}`, []string{"visitorId VALUE_UNREADABLE"}},
+		"nothing to repair": {
+			`{"phone":"9876543210","name":"Asha"}`, `{"phone":"9876543210","name":"Asha"}`, []string{},
+		},
+		"unknown stage": {
+			`{"phone":"9876543210","status":"complete"}`, `{"phone":"9876543210","customFields":{"status":"complete"}}`,
+			[]string{"status STATUS_UNKNOWN"},
+		},
+		"stage": {
+			`{"phone":"9876543210","status":"WON"}`, `{"phone":"9876543210","status":"WON"}`, []string{},
+		},
+		"temperature": {
+			`{"phone":"9876543210","leadTemperature":"lukewarm"}`,
+			`{"phone":"9876543210","customFields":{"leadTemperature":"lukewarm"}}`,
+			[]string{"leadTemperature TEMPERATURE_UNKNOWN"},
+		},
+		"value": {
+			`{"phone":"9876543210","opportunityValue":"5 lakh"}`,
+			`{"phone":"9876543210","customFields":{"opportunityValue":"5 lakh"}}`,
+			[]string{"opportunityValue VALUE_UNREADABLE"},
+		},
+		"value as a number": {
+			`{"phone":"9876543210","opportunityValue":12.5}`, `{"phone":"9876543210","opportunityValue":12.5}`,
+			[]string{},
+		},
+		"phone beside email": {
+			`{"phone":"12","email":"a@example.com"}`, `{"email":"a@example.com","customFields":{"phone":"12"}}`,
+			[]string{"phone VALUE_UNREADABLE"},
+		},
+		"email beside phone": {
+			`{"phone":"9876543210","email":"a@"}`, `{"phone":"9876543210","customFields":{"email":"a@"}}`,
+			[]string{"email VALUE_UNREADABLE"},
+		},
+		"no usable contact": {`{"phone":"12"}`, `{"phone":"12"}`, []string{}},
+		"several phones": {
+			`{"phone":["12","9876543210","9876543211"]}`,
+			`{"phone":"9876543210","customFields":{"phone":"9876543211","phone (2)":"12"}}`,
+			[]string{"phone VALUE_UNREADABLE"},
+		},
+		"phone as a number": {`{"phone":9876543210}`, `{"phone":"9876543210"}`, []string{}},
+		"placeholder email": {
+			`{"phone":"9876543210","email":"void@razorpay.com"}`, `{"phone":"9876543210"}`,
+			[]string{"email PLACEHOLDER_CONTACT"},
+		},
+		"placeholder phone": {
+			`{"phone":"+919999999999","email":"a@example.com"}`, `{"email":"a@example.com"}`,
+			[]string{"phone PLACEHOLDER_CONTACT"},
+		},
+		"test lead": {
+			`{"phone":"<test lead: dummy data for phone>","email":"a@example.com"}`, `{"email":"a@example.com"}`,
+			[]string{"phone PLACEHOLDER_CONTACT"},
+		},
+		"only placeholders": {
+			`{"phone":"0000000000","email":"N/A"}`, `{}`,
+			[]string{"phone PLACEHOLDER_CONTACT", "email PLACEHOLDER_CONTACT"},
+		},
+		"long message": {
+			`{"phone":"9876543210","customFields":{"message":"` + long + `"}}`,
+			`{"phone":"9876543210","customFields":{"message":"` + long[1:] + `"}}`, []string{"message VALUE_SHORTENED"},
+		},
+		"long visitor": {
+			`{"phone":"9876543210","visitorId":"` + long[:201] + `"}`,
+			`{"phone":"9876543210","customFields":{"visitorId":"` + long[:201] + `"}}`,
+			[]string{"visitorId VALUE_UNREADABLE"},
+		},
 	} {
 		got, warnings := Repaired(mustMembers(t, c.body), post, false)
 		delete(got, "metadata")
@@ -60,7 +107,9 @@ func TestRepaired_KeepsPerson(t *testing.T) {
 func TestRepaired_LongNames(t *testing.T) {
 	t.Parallel()
 	question := strings.Repeat("w", 50)
-	body, _ := json.Marshal(map[string]any{"phone": "9876543210", "customFields": map[string]any{question + "a": "1", question + "b": "2", " \x01 ": "3"}})
+	body, _ := json.Marshal(map[string]any{
+		"phone": "9876543210", "customFields": map[string]any{question + "a": "1", question + "b": "2", " \x01 ": "3"},
+	})
 	got, _ := Repaired(mustMembers(t, string(body)), post, false)
 	var custom map[string]string
 	require.NoError(t, json.Unmarshal(got["customFields"], &custom))
@@ -87,11 +136,16 @@ func TestRepaired_Limits(t *testing.T) {
 func TestRepaired_OnlyContactsAreWrong(t *testing.T) {
 	t.Parallel()
 	value := rapid.OneOf(
-		rapid.SampledFrom([]string{`""`, `"x"`, `0`, `1.5`, `true`, `[]`, `["a","b"]`, `{"a":1}`, `[1,[2]]`, `"9876543210"`, `"a@example.com"`, `"won"`, `"5 lakh"`, `null`}),
+		rapid.SampledFrom([]string{
+			`""`, `"x"`, `0`, `1.5`, `true`, `[]`, `["a","b"]`, `{"a":1}`, `[1,[2]]`, `"9876543210"`, `"a@example.com"`,
+			`"won"`, `"5 lakh"`, `null`,
+		}),
 		rapid.Custom(func(t *rapid.T) string { return string(quote(rapid.String().Draw(t, "text"))) }),
 	)
 	rapid.Check(t, func(t *rapid.T) {
-		body := map[string]jsontext.Value{"metadata": jsontext.Value(`{"source":"website","userAgent":` + value.Draw(t, "agent") + `}`)}
+		body := map[string]jsontext.Value{
+			"metadata": jsontext.Value(`{"source":"website","userAgent":` + value.Draw(t, "agent") + `}`),
+		}
 		for _, name := range append(FieldNames(), "visitorId") {
 			if rapid.Bool().Draw(t, "has "+name) {
 				body[name] = jsontext.Value(value.Draw(t, name))

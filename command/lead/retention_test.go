@@ -20,10 +20,21 @@ func TestState_ActiveAt(t *testing.T) {
 		"created":                   {[]event.Data{event.LeadCreated{}}, hour(0)},
 		"created by an old arrival": {[]event.Data{event.LeadCreated{KeptArrival: received(hour(-9))}}, hour(-9)},
 		"merged":                    {[]event.Data{event.LeadCreated{}, event.LeadMerged{}}, hour(1)},
-		"an older arrival merged":   {[]event.Data{event.LeadCreated{}, event.LeadMerged{KeptArrival: received(hour(-9))}}, hour(0)},
-		"two old arrivals":          {[]event.Data{event.LeadCreated{KeptArrival: received(hour(-9))}, event.LeadMerged{KeptArrival: received(hour(-5))}}, hour(-5)},
-		"a change":                  {[]event.Data{event.LeadCreated{KeptArrival: received(hour(-9))}, event.LeadUpdated{}}, hour(1)},
-		"an arrival after a change": {[]event.Data{event.LeadCreated{}, event.LeadUpdated{}, event.LeadMerged{KeptArrival: received(hour(-9))}}, hour(1)},
+		"an older arrival merged": {
+			[]event.Data{event.LeadCreated{}, event.LeadMerged{KeptArrival: received(hour(-9))}}, hour(0),
+		},
+		"two old arrivals": {
+			[]event.Data{
+				event.LeadCreated{KeptArrival: received(hour(-9))}, event.LeadMerged{KeptArrival: received(hour(-5))},
+			}, hour(-5),
+		},
+		"a change": {
+			[]event.Data{event.LeadCreated{KeptArrival: received(hour(-9))}, event.LeadUpdated{}}, hour(1),
+		},
+		"an arrival after a change": {
+			[]event.Data{event.LeadCreated{}, event.LeadUpdated{}, event.LeadMerged{KeptArrival: received(hour(-9))}},
+			hour(1),
+		},
 	} {
 		var s State
 		for i, fact := range c.facts {

@@ -69,19 +69,27 @@ func TestDecide_SharedContact(t *testing.T) {
 		{"the phone of another lead decides", phoneA, emailB, "website", a, manyPhones, idA, claim.Email, false, false},
 		{"and does not clash", phoneA, emailB, "api", a, manyPhones, idA, claim.Email, false, false},
 		{"the email of another lead decides", phoneB, emailA, "website", manyEmails, a, idA, claim.Phone, false, false},
-		{"a phone of the same lead decides", phoneB, emailB, "website", manyPhones, manyPhones, idB, claim.Email, false, false},
+		{
+			"a phone of the same lead decides", phoneB, emailB, "website", manyPhones, manyPhones, idB, claim.Email,
+			false, false,
+		},
 		{"an only email finds its lead", "", emailB, "website", nil, manyPhones, idB, "", false, false},
 		{"an only phone finds its lead", phoneB, "", "website", manyEmails, nil, idB, "", false, false},
-		{"two shared ones decide as always", phoneB, emailB, "website", owning(idB, 10, 10), owning(idB, 10, 10), idB, "", false, false},
+		{
+			"two shared ones decide as always", phoneB, emailB, "website", owning(idB, 10, 10), owning(idB, 10, 10),
+			idB, "", false, false,
+		},
 	} {
 		arrival := Arrival{LeadFields: event.LeadFields{Phone: c.phone, Email: c.email}, Source: c.source}
 		decision, err := Decide(arrival, rules, c.byPhone, c.byEmail, someIDs)
 		require.NoError(t, err, c.name)
 		require.Equal(t, c.want != "", decision.Merged, c.name)
 		require.Equal(t, c.shared, decision.Shared, c.name)
-		require.Equal(t, [2]bool{c.claimsPhone, c.claimsEmail}, [2]bool{decision.ClaimsPhone, decision.ClaimsEmail}, c.name)
+		require.Equal(t, [2]bool{c.claimsPhone, c.claimsEmail},
+			[2]bool{decision.ClaimsPhone, decision.ClaimsEmail}, c.name)
 		if created, is := decision.Fact.(event.LeadCreated); is {
-			require.Equal(t, [2]string{c.phone, c.email}, [2]string{created.Phone, created.Email}, "%s: a new lead shows both", c.name)
+			require.Equal(t, [2]string{c.phone, c.email}, [2]string{created.Phone, created.Email},
+				"%s: a new lead shows both", c.name)
 			s := Evolve(State{}, leadFact(idNew, someDay, created))
 			require.Equal(t, c.claimsPhone, s.Phones != nil, c.name)
 			require.Equal(t, c.claimsEmail, s.Emails != nil, c.name)
@@ -103,7 +111,8 @@ func TestDecide_SharedContact(t *testing.T) {
 func TestRelease_SharedContactThatIsShown(t *testing.T) {
 	t.Parallel()
 	s := Evolve(State{}, leadFact(idA, someDay, event.LeadCreated{
-		LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA, Email: emailB, Status: "new"}, Source: "website", Shared: "email",
+		LeadFields: event.LeadFields{Name: "Asha", Phone: phoneA, Email: emailB, Status: "new"}, Source: "website",
+		Shared: "email",
 	}))
 	_, err := s.Release(s.Account, raw("phone", `"`+phoneA+`"`), someRules)
 	require.ErrorIs(t, err, ErrLastContact, "the shown email does not find the lead")
@@ -140,7 +149,8 @@ func (w *world) owner(of map[string]string, value string) *State {
 func (w *world) arrive(t require.TestingT, phone, email string) (Decision, *State, *State) {
 	byPhone, byEmail := w.owner(w.phones, phone), w.owner(w.emails, email)
 	id := fmt.Sprintf("01KAHQ5V8M3N6R9T2W4Y7Z%04d", len(w.leads))
-	decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phone, Email: email}, Source: "website"}, w.rules, byPhone, byEmail,
+	decision, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phone, Email: email}, Source: "website"},
+		w.rules, byPhone, byEmail,
 		NewIDs{Lead: id, Contact: id, Opportunity: id})
 	require.NoError(t, err)
 	w.leads[decision.LeadID] = Evolve(w.leads[decision.LeadID], leadFact(decision.LeadID, someDay, decision.Fact))
@@ -162,16 +172,26 @@ func TestDecide_StrangersStayStrangers(t *testing.T) {
 		after := rapid.IntRange(1, 4).Draw(t, "after")
 		w := newWorld(after)
 		for range rapid.IntRange(1, 40).Draw(t, "arrivals") {
-			phone := rapid.SampledFrom([]string{"", "+919876500000", "+919876500001", "+919876500002", "+919876500003", "+919876500004", "+919876500005"}).Draw(t, "phone")
-			email := rapid.SampledFrom([]string{"", "test@example.com", "a@example.com", "b@example.com", "c@example.com"}).Draw(t, "email")
+			phone := rapid.SampledFrom(
+				[]string{
+					"", "+919876500000", "+919876500001", "+919876500002", "+919876500003", "+919876500004",
+					"+919876500005",
+				},
+			).Draw(t, "phone")
+			email := rapid.SampledFrom(
+				[]string{"", "test@example.com", "a@example.com", "b@example.com", "c@example.com"},
+			).Draw(t, "email")
 			if phone == "" && email == "" {
 				continue
 			}
 			decision, byPhone, byEmail := w.arrive(t, phone, email)
 			sharedPhone, sharedEmail := Shared(claim.Phone, byPhone, after), Shared(claim.Email, byEmail, after)
-			byTarget := func(owner *State, shared bool) bool { return owner != nil && owner.ID == decision.LeadID && !shared }
+			byTarget := func(owner *State, shared bool) bool {
+				return owner != nil && owner.ID == decision.LeadID && !shared
+			}
 			only := phone == "" || email == "" || sharedPhone && sharedEmail
-			require.True(t, !decision.Merged || only || byTarget(byPhone, sharedPhone) || byTarget(byEmail, sharedEmail))
+			require.True(t,
+				!decision.Merged || only || byTarget(byPhone, sharedPhone) || byTarget(byEmail, sharedEmail))
 			for id, s := range w.leads {
 				require.LessOrEqual(t, len(s.Phones), max(after, 1))
 				require.LessOrEqual(t, len(s.Emails), max(after, 1))
@@ -186,7 +206,8 @@ func TestDecide_StrangersStayStrangers(t *testing.T) {
 	})
 }
 
-// Persons with phones of their own, some of whom give the same email, in any order: it is shared or not, and there are as many leads.
+// Persons with phones of their own, some of whom give the same email, in any order: it is shared or not, and there are
+// as many leads.
 func TestDecide_OrderDoesNotMatterForSharing(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -216,7 +237,8 @@ func TestDecide_OrderDoesNotMatterForSharing(t *testing.T) {
 				merged = min(many, after)
 			}
 			require.Len(t, w.leads, persons-max(merged-1, 0))
-			require.Equal(t, after > 0 && many >= after, Shared(claim.Email, w.owner(w.emails, "test@example.com"), after))
+			require.Equal(t, after > 0 && many >= after,
+				Shared(claim.Email, w.owner(w.emails, "test@example.com"), after))
 			order = rapid.Permutation(slices.Clone(order)).Draw(t, "order")
 		}
 	})
@@ -231,7 +253,9 @@ func TestDecide_LimitOfContactsRefusesOnlyWithoutSharing(t *testing.T) {
 		}
 		owner := w.owner(w.emails, "test@example.com")
 		require.Len(t, owner.Phones, MaxContacts)
-		_, err := Decide(Arrival{LeadFields: event.LeadFields{Phone: phoneNew, Email: "test@example.com"}, Source: "website"}, w.rules, nil, owner, someIDs)
+		_, err := Decide(Arrival{
+			LeadFields: event.LeadFields{Phone: phoneNew, Email: "test@example.com"}, Source: "website",
+		}, w.rules, nil, owner, someIDs)
 		if after == 0 {
 			require.ErrorContains(t, err, tooManyContacts)
 		} else {

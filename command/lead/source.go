@@ -5,8 +5,8 @@ import "slices"
 // DefaultSource replaces every source that is not one of canonicalSources.
 const DefaultSource = "api"
 
-// canonicalSources may be named by metadata.source, spelled like this. manual and csv_import are sources too, but only the service
-// itself may set them.
+// canonicalSources may be named by metadata.source, spelled like this. manual and csv_import are sources too, but only
+// the service itself may set them.
 var canonicalSources = []string{
 	"api", "webhook", "website", "chatbot", "whatsapp", "google_form", "facebook_ad", "google_ad",
 	"ai_powered_lead", "payment_page_drop", "landing",

@@ -58,12 +58,14 @@ type Split struct {
 	LeavesID      string
 }
 
-// Split decides that some arrivals of a lead are another person's, or that a join is undone. History has the events of all streams that may
-// have arrivals of the lead, in the order of the log. The lead that leaves gets new ids, unless a join is undone; both get an opportunity of
-// their own if they have a value.
+// Split decides that some arrivals of a lead are another person's, or that a join is undone. History has the events of
+// all streams that may have arrivals of the lead, in the order of the log. The lead that leaves gets new ids, unless a
+// join is undone; both get an opportunity of their own if they have a value.
 //
 // The error is ErrNotFound, a *JoinedError or field.Errors.
-func (s State) Split(account string, request SplitRequest, history []event.Fact, rules Rules, ids NewIDs, opportunity string) (Split, error) {
+func (s State) Split(
+	account string, request SplitRequest, history []event.Fact, rules Rules, ids NewIDs, opportunity string,
+) (Split, error) {
 	if err := s.Present(account); err != nil {
 		return Split{}, err
 	}
@@ -96,7 +98,9 @@ func (s State) Split(account string, request SplitRequest, history []event.Fact,
 			return Split{}, oneError(field, "must leave each lead a phone or email of its own")
 		}
 	}
-	stays.lead.Joined = slices.DeleteFunc(slices.Clone(s.Joined), func(id string) bool { return slices.Contains(gone, id) })
+	stays.lead.Joined = slices.DeleteFunc(slices.Clone(s.Joined), func(id string) bool {
+		return slices.Contains(gone, id)
+	})
 	stays.lead.dated(s.CreatedAt)
 	stays.lead.ContactUID, stays.lead.Origins = s.ContactUID, s.Origins
 	stays.lead.OpportunityID = orNew(stays.lead, s.OpportunityID, opportunity)
@@ -151,9 +155,10 @@ func (s *side) state(into *event.LeadSplit) {
 func (s *State) split(fact *event.Fact, data *event.LeadSplit) {
 	is := &data.Is
 	*s = State{
-		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account, Revision: s.Revision, ContactUID: is.ContactUID,
-		LeadFields: is.LeadFields, NameDerived: is.NameDerived, Phones: is.Phones, Emails: is.Emails, FirstSeen: is.FirstSeen,
-		Source: is.Source, Metadata: is.Metadata, VisitorIDs: is.VisitorIDs, Joined: data.Joined, Origins: data.Origins,
+		Phase: Live, ID: event.LeadID(fact.Stream), Account: fact.Metadata.Account, Revision: s.Revision,
+		ContactUID: is.ContactUID, LeadFields: is.LeadFields, NameDerived: is.NameDerived, Phones: is.Phones,
+		Emails: is.Emails, FirstSeen: is.FirstSeen, Source: is.Source, Metadata: is.Metadata, VisitorIDs: is.VisitorIDs,
+		Joined: data.Joined, Origins: data.Origins,
 		Consents:  is.Consents,
 		CreatedAt: is.CreatedAt, UpdatedAt: fact.At,
 	}
@@ -186,7 +191,8 @@ type division struct {
 	history []event.Fact
 	rules   Rules
 	owner   map[string]string // by the event of an arrival: the lead that has it
-	base    int               // index of the split that restates the lead because earlier events cannot be read; -1: all can
+	// index of the split that restates the lead because earlier events cannot be read; -1: all can
+	base int
 }
 
 func newDivision(of State, history []event.Fact, rules Rules) division {
@@ -261,7 +267,8 @@ func (d *division) moved(request SplitRequest) (moved map[string]bool, wrong *fi
 	switch {
 	case len(request.Touches) > 0 && len(moved) < len(named):
 		return refuse("must be arrivals that this lead has")
-	case request.Phone != "" && !slices.Contains(d.of.Phones, contact.FoldPhone(request.Phone)), request.Email != "" && !slices.Contains(d.of.Emails, request.Email):
+	case request.Phone != "" && !slices.Contains(d.of.Phones, contact.FoldPhone(request.Phone)),
+		request.Email != "" && !slices.Contains(d.of.Emails, request.Email):
 		return refuse(notOfThisLead)
 	case len(moved) == 0:
 		return refuse("must be of an arrival that this lead has")
@@ -281,8 +288,9 @@ func arrivalFields(data event.Data) (fields event.LeadFields, arrives bool) {
 	return fields, false
 }
 
-// ofJoined returns which arrivals belong to a lead that was joined into this one: its own, and those since the join that a capture would
-// have given to it. Ok is false if it is no part of this lead, or of one that is joined into this one.
+// ofJoined returns which arrivals belong to a lead that was joined into this one: its own, and those since the join
+// that a capture would have given to it. Ok is false if it is no part of this lead, or of one that is joined into this
+// one.
 func (d *division) ofJoined(lead string) (belongs func(id string, fields event.LeadFields) bool, ok bool) {
 	var was event.LeadJoined
 	own := map[string]bool{}
@@ -348,7 +356,8 @@ func (d *division) ofJoined(lead string) (belongs func(id string, fields event.L
 func (d *division) cameWith(join event.LeadJoined, phone string) bool {
 	before := true
 	for _, fact := range d.history {
-		if data, is := fact.Data.(event.LeadJoined); is && event.LeadID(fact.Stream) == d.of.ID && data.From == join.From {
+		if data, is := fact.Data.(event.LeadJoined); is && event.LeadID(fact.Stream) == d.of.ID &&
+			data.From == join.From {
 			before = false
 		}
 		fields, arrives := arrivalFields(fact.Data)
@@ -362,15 +371,16 @@ func (d *division) cameWith(join event.LeadJoined, phone string) bool {
 // joinOf returns the last join of a lead into this one; zero for none.
 func (d *division) joinOf(lead string) (join event.LeadJoined) {
 	for _, fact := range d.history {
-		if data, is := fact.Data.(event.LeadJoined); is && lead != "" && event.LeadID(fact.Stream) == d.of.ID && data.From == lead {
+		if data, is := fact.Data.(event.LeadJoined); is && lead != "" && event.LeadID(fact.Stream) == d.of.ID &&
+			data.From == lead {
 			join = data
 		}
 	}
 	return join
 }
 
-// fold folds the events that a lead has: its arrivals, and the changes by hand of it and of the leads that are part of it. Of the lead that
-// stays, a base replaces all that is earlier.
+// fold folds the events that a lead has: its arrivals, and the changes by hand of it and of the leads that are part of
+// it. Of the lead that stays, a base replaces all that is earlier.
 func (d *division) fold(id string, joined []string, has func(event string) bool, stays bool) side {
 	byHand := append([]string{id}, joined...)
 	if !stays && id == d.of.ID { // a new lead has none
@@ -447,7 +457,9 @@ func (d *division) whole(leads map[string]*side, id string) side {
 	}
 	whole := *leads[order[0]]
 	for _, other := range order[1:] {
-		whole.lead.join(&event.Fact{At: whole.lead.UpdatedAt}, &event.LeadJoined{From: other, Was: leads[other].lead.snapshot()})
+		whole.lead.join(&event.Fact{At: whole.lead.UpdatedAt}, &event.LeadJoined{
+			From: other, Was: leads[other].lead.snapshot(),
+		})
 	}
 	return whole
 }
@@ -482,8 +494,9 @@ func (d *division) arrive(leads map[string]*side, on string, fact event.Fact, cr
 // begin returns the creation of a lead whose first arrival merged into another.
 func (d *division) begin(merged event.LeadMerged) event.LeadCreated {
 	created := event.LeadCreated{
-		LeadFields: merged.LeadFields, Source: merged.Source, Metadata: merged.Metadata, IP: merged.IP, UserAgent: merged.UserAgent,
-		VisitorID: merged.VisitorID, Changed: merged.Changed, Consents: merged.Consents, KeptArrival: merged.KeptArrival,
+		LeadFields: merged.LeadFields, Source: merged.Source, Metadata: merged.Metadata, IP: merged.IP,
+		UserAgent: merged.UserAgent, VisitorID: merged.VisitorID, Changed: merged.Changed, Consents: merged.Consents,
+		KeptArrival: merged.KeptArrival,
 	}
 	if created.Name == "" {
 		created.Name, created.NameDerived = derivedName(Arrival{LeadFields: merged.LeadFields}), true
@@ -510,8 +523,8 @@ func (d *division) join(leads map[string]*side, into, from string, fact event.Fa
 	}
 }
 
-// share divides the contacts that the lead has now: one that both sides have stays, and so does one that neither has. What the lead has
-// released is of neither.
+// share divides the contacts that the lead has now: one that both sides have stays, and so does one that neither has.
+// What the lead has released is of neither.
 func (d *division) share(stays, leaves *State) {
 	for _, of := range []*State{stays, leaves} {
 		for _, phone := range slices.Clone(of.Phones) {
@@ -558,9 +571,11 @@ func (d *division) touches(moved map[string]bool) (touches, arrivals []string) {
 	return touches, arrivals
 }
 
-// origins returns where else data of the lead that leaves are: on the stream of the lead that stays, and on those of all other leads that ever
-// had its arrivals, up to the split that restated each without them.
-func (d *division) origins(leaves string, before []event.SplitOrigin, joined []string, moved map[string]bool) []event.SplitOrigin {
+// origins returns where else data of the lead that leaves are: on the stream of the lead that stays, and on those of
+// all other leads that ever had its arrivals, up to the split that restated each without them.
+func (d *division) origins(
+	leaves string, before []event.SplitOrigin, joined []string, moved map[string]bool,
+) []event.SplitOrigin {
 	const open = -1 // all events so far
 	owner, ends, lengths := map[string]string{}, map[string]int64{}, map[string]int64{}
 	give := func(id, lead string) { owner[id], ends[lead] = lead, open }

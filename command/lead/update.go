@@ -15,12 +15,14 @@ import (
 // ErrNotFound means that there is no such lead, or that it is another account's.
 var ErrNotFound = errors.New("no such lead")
 
-// Update decides on a change by hand: the values of a body replace those of the lead. A field that is missing or empty changes
-// nothing; a custom field that is null is removed. Opportunity is the id of the opportunity, if the change opens one. When nothing
-// changes, Changed is empty.
+// Update decides on a change by hand: the values of a body replace those of the lead. A field that is missing or empty
+// changes nothing; a custom field that is null is removed. Opportunity is the id of the opportunity, if the change
+// opens one. When nothing changes, Changed is empty.
 //
 // The error is ErrNotFound, a *JoinedError or field.Errors.
-func (s State) Update(account string, body map[string]jsontext.Value, rules Rules, opportunity string) (event.LeadUpdated, error) {
+func (s State) Update(
+	account string, body map[string]jsontext.Value, rules Rules, opportunity string,
+) (event.LeadUpdated, error) {
 	if err := s.Present(account); err != nil {
 		return event.LeadUpdated{}, err
 	}
@@ -41,9 +43,11 @@ func (s State) Update(account string, body map[string]jsontext.Value, rules Rule
 			r.wrong.Add(field.name, "can only be changed by a capture")
 		}
 	}
-	// An empty object is valid, and changes nothing. A missing body, and an object without any of these members, are errors.
+	// An empty object is valid, and changes nothing. A missing body, and an object without any of these members, are
+	// errors.
 	if empty := body != nil && len(body) == 0; !empty && len(r.body) == 0 && r.wrong == nil {
-		r.wrong.Add("body", "must give "+strings.Join(changeableNames[:len(changeableNames)-1], ", ")+" or customFields")
+		r.wrong.Add("body",
+			"must give "+strings.Join(changeableNames[:len(changeableNames)-1], ", ")+" or customFields")
 	}
 	updated.Changed = s.changedBy(updated)
 	return updated, r.wrong.Err()

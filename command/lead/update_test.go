@@ -27,36 +27,51 @@ func TestUpdate_Outcome(t *testing.T) {
 		change func(*State) // expected change
 	}{
 		"name": {
-			existing, raw("name", `" Asha Rao "`, "status", `""`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha Rao"}, Changed: []string{"name"}},
+			existing, raw("name", `" Asha Rao "`, "status", `""`),
+			event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha Rao"}, Changed: []string{"name"}},
 			func(s *State) { s.Name = "Asha Rao" },
 		},
 		"the name that was derived": {
-			derived, raw("name", `"Asha"`), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha"}, Changed: []string{"name"}},
+			derived, raw("name", `"Asha"`),
+			event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha"}, Changed: []string{"name"}},
 			func(s *State) { s.NameDerived = false },
 		},
 		"an alias of name that only captures accept": {
-			existing, raw("fullName", `"R"`, "status", `"WON"`), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, Changed: []string{"status"}},
+			existing, raw("fullName", `"R"`, "status", `"WON"`),
+			event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, Changed: []string{"status"}},
 			func(s *State) { s.Status = "won" },
 		},
 		"the stage that the account removed": {
-			parked, raw("status", "\"PARKE\u0301\""), event.LeadUpdated{LeadFields: event.LeadFields{Status: "Park\u00e9"}},
+			parked, raw("status", "\"PARKE\u0301\""),
+			event.LeadUpdated{LeadFields: event.LeadFields{Status: "Park\u00e9"}},
 			func(*State) {},
 		},
 		"temperature": {
-			existing, raw("leadTemperature", `"hot"`), event.LeadUpdated{LeadFields: event.LeadFields{Temperature: "hot"}, Changed: []string{"leadTemperature"}},
+			existing, raw("leadTemperature", `"hot"`),
+			event.LeadUpdated{LeadFields: event.LeadFields{Temperature: "hot"}, Changed: []string{"leadTemperature"}},
 			func(s *State) { s.Temperature = "hot" },
 		},
 		"the first opportunity": {
-			existing, raw("opportunityValue", `7`), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityID: idOpportunity, OpportunityValue: "7"}, Changed: []string{"opportunityValue"}},
+			existing, raw("opportunityValue", `7`),
+			event.LeadUpdated{
+				LeadFields: event.LeadFields{OpportunityID: idOpportunity, OpportunityValue: "7"},
+				Changed:    []string{"opportunityValue"},
+			},
 			func(s *State) { s.OpportunityID, s.OpportunityValue = idOpportunity, "7" },
 		},
 		"the opportunity's value": {
-			open, raw("opportunityValue", `7`), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityValue: "7"}, Changed: []string{"opportunityValue"}},
+			open, raw("opportunityValue", `7`),
+			event.LeadUpdated{
+				LeadFields: event.LeadFields{OpportunityValue: "7"}, Changed: []string{"opportunityValue"},
+			},
 			func(s *State) { s.OpportunityValue = "7" },
 		},
 		"custom fields": {
 			existing, raw("customFields", `{"city":"Goa","size":null,"none":null,"state":"MH"}`),
-			event.LeadUpdated{LeadFields: event.LeadFields{CustomFields: raw("city", `"Goa"`, "state", `"MH"`)}, RemovedFields: []string{"size"}, Changed: []string{"customFields"}},
+			event.LeadUpdated{
+				LeadFields:    event.LeadFields{CustomFields: raw("city", `"Goa"`, "state", `"MH"`)},
+				RemovedFields: []string{"size"}, Changed: []string{"customFields"},
+			},
 			func(s *State) { s.CustomFields = raw("city", `"Goa"`, "state", `"MH"`) },
 		},
 		"a removed custom field": {
@@ -67,8 +82,13 @@ func TestUpdate_Outcome(t *testing.T) {
 		"nothing":           {existing, raw(), event.LeadUpdated{}, func(*State) {}},
 		"nothing but empty": {existing, raw("name", `" "`, "customFields", `{}`), event.LeadUpdated{}, func(*State) {}},
 		"current values": {
-			existing, raw("name", `"Asha"`, "status", `"new"`, "leadTemperature", `"warm"`, "customFields", `{"city":"Pune"}`),
-			event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`)}},
+			existing,
+			raw("name", `"Asha"`, "status", `"new"`, "leadTemperature", `"warm"`, "customFields", `{"city":"Pune"}`),
+			event.LeadUpdated{
+				LeadFields: event.LeadFields{
+					Name: "Asha", Status: "new", Temperature: "warm", CustomFields: raw("city", `"Pune"`),
+				},
+			},
 			func(*State) {},
 		},
 	} {
@@ -95,14 +115,20 @@ func TestUpdate_Refused(t *testing.T) {
 		body  map[string]jsontext.Value
 		wrong []string
 	}{
-		"no body":                    {nil, []string{"body"}},
-		"unknown fields only":        {raw("nmae", `"A"`), []string{"body"}},
-		"a contact":                  {raw("phone", `"9876543210"`, "email", `"a@example.com"`, "name", `"A"`), []string{"phone", "email"}},
-		"a name and a stage":         {raw("name", `7`, "status", `"nope"`), []string{"name", "status"}},
-		"no object":                  {raw("customFields", `[1]`), []string{"customFields"}},
-		"one custom field too many":  {raw("customFields", `{"one":1}`), []string{"customFields"}},
-		"more than 700 KiB":          {raw("customFields", "{"+strings.ReplaceAll(members("c", 50), ":1", ":"+long)+"}"), []string{"customFields"}},
-		"a custom value of any size": {raw("customFields", `{"c0":"`+strings.Repeat("x", 2001)+`"}`), []string{"customFields.c0"}},
+		"no body":             {nil, []string{"body"}},
+		"unknown fields only": {raw("nmae", `"A"`), []string{"body"}},
+		"a contact": {
+			raw("phone", `"9876543210"`, "email", `"a@example.com"`, "name", `"A"`), []string{"phone", "email"},
+		},
+		"a name and a stage":        {raw("name", `7`, "status", `"nope"`), []string{"name", "status"}},
+		"no object":                 {raw("customFields", `[1]`), []string{"customFields"}},
+		"one custom field too many": {raw("customFields", `{"one":1}`), []string{"customFields"}},
+		"more than 700 KiB": {
+			raw("customFields", "{"+strings.ReplaceAll(members("c", 50), ":1", ":"+long)+"}"), []string{"customFields"},
+		},
+		"a custom value of any size": {
+			raw("customFields", `{"c0":"`+strings.Repeat("x", 2001)+`"}`), []string{"customFields.c0"},
+		},
 	} {
 		_, err := full.Update("acme", c.body, someRules, idOpportunity)
 		require.Equal(t, c.wrong, fieldNames(t, err), name)

@@ -40,9 +40,11 @@ func (r *reader) warnContacts(a Arrival, rules Rules) {
 		value := Scalar(a.CustomFields[key])
 		switch {
 		case a.Phone == "" && (named.Kind() == contact.FieldPhone || isPhone(value, rules.Region)):
-			r.warnings.Add(r.pathOf(key), field.ContactInCustomField, "looks like the phone, which is missing, and was stored as a custom field; send it as phone")
+			r.warnings.Add(r.pathOf(key), field.ContactInCustomField,
+				"looks like the phone, which is missing, and was stored as a custom field; send it as phone")
 		case a.Email == "" && (named.Kind() == contact.FieldEmail || isEmail(value)):
-			r.warnings.Add(r.pathOf(key), field.ContactInCustomField, "looks like the email, which is missing, and was stored as a custom field; send it as email")
+			r.warnings.Add(r.pathOf(key), field.ContactInCustomField,
+				"looks like the email, which is missing, and was stored as a custom field; send it as email")
 		}
 	}
 }
@@ -75,12 +77,14 @@ func (r *reader) pathOf(key string) string {
 	return key
 }
 
-// WarnShared warns of a contact of an arrival that did not identify the person, because it is shared; of none, it returns nil.
+// WarnShared warns of a contact of an arrival that did not identify the person, because it is shared; of none, it
+// returns nil.
 func WarnShared(kind claim.Kind) field.Warnings {
 	if kind == "" {
 		return nil
 	}
 	return field.Warnings{{
-		Field: string(kind), Code: field.SharedContact, Message: "has come with so many others that it does not identify a person; the other contact does",
+		Field: string(kind), Code: field.SharedContact,
+		Message: "has come with so many others that it does not identify a person; the other contact does",
 	}}
 }

@@ -12,13 +12,16 @@ type dateOrder struct{ monthFirst bool }
 
 var (
 	// clock is the time of a day, with its zone.
-	clock = regexp.MustCompile(`(?:[T ,]+| at )(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)? ?([AaPp])?\.?(?:[Mm]\b\.?)? ?(Z|(?:GMT|UTC)?[+-]\d\d:?\d\d|[A-Z]{3,4})?`)
+	clock = regexp.MustCompile(
+		`(?:[T ,]+| at )(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)? ?([AaPp])?\.?(?:[Mm]\b\.?)? ` +
+			`?(Z|(?:GMT|UTC)?[+-]\d\d:?\d\d|[A-Z]{3,4})?`,
+	)
 	// numeric is a date in digits that does not begin with the year.
 	numeric = regexp.MustCompile(`^(\d{1,2})[-/.](\d{1,2})[-/.](?:\d{4}|\d\d)$`)
 
 	dayLayouts = [...]string{
-		"2006-1-2", "2006/1/2", "2006.1.2", "20060102", "2 Jan 2006", "2-Jan-2006", "2 January 2006", "Jan 2, 2006", "January 2, 2006", "Jan 2 2006",
-		"2-Jan-06", "Mon, 2 Jan 2006", "Mon Jan 2 2006",
+		"2006-1-2", "2006/1/2", "2006.1.2", "20060102", "2 Jan 2006", "2-Jan-2006", "2 January 2006", "Jan 2, 2006",
+		"January 2, 2006", "Jan 2 2006", "2-Jan-06", "Mon, 2 Jan 2006", "Mon Jan 2 2006",
 	}
 	dayFirst   = [...]string{"2/1/2006", "2-1-2006", "2.1.2006", "2/1/06", "2-1-06", "2.1.06"}
 	monthFirst = [...]string{"1/2/2006", "1-2-2006", "1.2.2006", "1/2/06", "1-2-06", "1.2.06"}
@@ -95,7 +98,8 @@ func cutClock(text string) (date string, sinceMidnight time.Duration, zone *time
 	}
 	fraction, _ := strconv.Atoi((part(4) + "000000000")[:9])
 	date = strings.Join(strings.Fields(text[:at[0]]+" "+text[at[1]:]), " ")
-	return date, hour*time.Hour + minute*time.Minute + second*time.Second + time.Duration(fraction), zoneOf(part(6)), true
+	return date, hour*time.Hour + minute*time.Minute + second*time.Second + time.Duration(fraction),
+		zoneOf(part(6)), true
 }
 
 // zoneOf returns the zone of an offset such as +05:30. Names of zones are ambiguous, but for those of the time of

@@ -37,9 +37,9 @@ func EncodingNamed(name string) (Encoding, error) {
 	return Encoding{name, found}, nil
 }
 
-// Detect reads a whole file to find its encoding: by its byte order mark, by the zero bytes that UTF-16 has between Latin letters, and
-// then UTF-8, also with some bytes that are not valid in it. A file with more of those than of its other characters is read as
-// Windows-1252, which Excel writes in western countries.
+// Detect reads a whole file to find its encoding: by its byte order mark, by the zero bytes that UTF-16 has between
+// Latin letters, and then UTF-8, also with some bytes that are not valid in it. A file with more of those than of its
+// other characters is read as Windows-1252, which Excel writes in western countries.
 func Detect(r io.Reader) (Encoding, error) {
 	in := bufio.NewReaderSize(r, chunk)
 	head, err := in.Peek(chunk)
@@ -108,7 +108,8 @@ func countUTF8(in *bufio.Reader) (valid, invalid int, _ error) {
 	}
 }
 
-// Decode returns a reader of a file in this encoding as UTF-8. Bytes of a UTF-8 file that are not valid stay: a table refuses their rows.
+// Decode returns a reader of a file in this encoding as UTF-8. Bytes of a UTF-8 file that are not valid stay: a table
+// refuses their rows.
 func (e Encoding) Decode(r io.Reader) io.Reader {
 	if e.encoding == unicode.UTF8 {
 		return r

@@ -47,10 +47,14 @@ func TestEncoding_Detected(t *testing.T) {
 		"UTF-16, little, not marked": {encodeUTF16(binary.LittleEndian, text), text},
 		"UTF-16, big, not marked":    {encodeUTF16(binary.BigEndian, text), text},
 		"Windows":                    {[]byte("Name;Stra\xdfe\r\nJos\xe9;Z\xfcrich \x96 \x80\r\n"), text},
-		"Windows, late":              {append(bytes.Repeat([]byte{'x'}, 200_000), 0xe9), strings.Repeat("x", 200_000) + "é"},
-		"Windows, early":             {append([]byte{'x', 0xe9}, bytes.Repeat([]byte{'x'}, 200_000)...), "xé" + strings.Repeat("x", 200_000)},
-		"Windows, at the end":        {[]byte("caf\xe9"), "café"},
-		"nothing":                    {nil, ""},
+		"Windows, late": {
+			append(bytes.Repeat([]byte{'x'}, 200_000), 0xe9), strings.Repeat("x", 200_000) + "é",
+		},
+		"Windows, early": {
+			append([]byte{'x', 0xe9}, bytes.Repeat([]byte{'x'}, 200_000)...), "xé" + strings.Repeat("x", 200_000),
+		},
+		"Windows, at the end": {[]byte("caf\xe9"), "café"},
+		"nothing":             {nil, ""},
 	} {
 		detected, err := leadfile.Detect(bytes.NewReader(c.bytes))
 		require.NoError(t, err)

@@ -62,7 +62,9 @@ func requireBody(t *testing.T, table *leadfile.Table, row leadfile.Row) {
 
 // FuzzEncoding requires that any file decodes to valid UTF-8, and that valid UTF-8 is unchanged.
 func FuzzEncoding(f *testing.F) {
-	for _, file := range []string{"name,phone\n", "\xff\xfen\x00a\x00", "\xfe\xff\x00n", "caf\xe9", "\xef\xbb\xbfname", "\x00\xd8\x00\xd8", "é"} {
+	for _, file := range []string{
+		"name,phone\n", "\xff\xfen\x00a\x00", "\xfe\xff\x00n", "caf\xe9", "\xef\xbb\xbfname", "\x00\xd8\x00\xd8", "é",
+	} {
 		f.Add([]byte(file))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -82,7 +84,8 @@ func FuzzEncoding(f *testing.F) {
 func FuzzRecord(f *testing.F) {
 	f.Add("Status", "open", "Rating", "x", "Value", "1.5 Cr", "Created", "soon", "IP Address", "1")
 	f.Add("utm_source", "a\tb", "User Agent", "\x01", "visitorId", "v", "Name", "{{x}}", "Country", "IN")
-	f.Add(strings.Repeat("question ", 20), "x", strings.Repeat("question ", 20), "y", "", "z", "Note", strings.Repeat("é", 2500), "Email", "x;y")
+	f.Add(strings.Repeat("question ", 20), "x", strings.Repeat("question ", 20), "y", "", "z", "Note",
+		strings.Repeat("é", 2500), "Email", "x;y")
 	f.Fuzz(func(t *testing.T, h1, c1, h2, c2, h3, c3, h4, c4, h5, c5 string) {
 		names := []string{"Phone", h1, h2, h3, h4, h5}
 		cells := []string{"+919876543210", c1, c2, c3, c4, c5}

@@ -1,5 +1,5 @@
-// Package leadfile reads files of leads as people and programs write them: CSV of any dialect, and JSON lines. It turns rows into
-// bodies of captures, and does not check whether they are valid: package lead does.
+// Package leadfile reads files of leads as people and programs write them: CSV of any dialect, and JSON lines. It turns
+// rows into bodies of captures, and does not check whether they are valid: package lead does.
 package leadfile
 
 import (
@@ -21,9 +21,9 @@ type Line struct {
 // chunk is how much is read at a time, at most.
 const chunk = 64 << 10 // bytes
 
-// Lines yields the lines of a text that are not blank. Of a line of more than most bytes it yields only that it is too long, so
-// that memory stays bounded. Text after the last line feed is a line too. If reading fails, the last item is the error, with the
-// number of the line it happened in.
+// Lines yields the lines of a text that are not blank. Of a line of more than most bytes it yields only that it is too
+// long, so that memory stays bounded. Text after the last line feed is a line too. If reading fails, the last item is
+// the error, with the number of the line it happened in.
 func Lines(r io.Reader, most int) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
 		in := bufio.NewReaderSize(r, chunk)

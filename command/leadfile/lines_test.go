@@ -32,10 +32,13 @@ func TestLines_Numbered(t *testing.T) {
 		"a\nb\n":       {{Number: 1, Text: []byte("a")}, {Number: 2, Text: []byte("b")}},
 		"\n\na\r\n\nb": {{Number: 3, Text: []byte("a\r")}, {Number: 5, Text: []byte("b")}},
 		"abcd\nabcde\nx\nabcdefghij": {
-			{Number: 1, Text: []byte("abcd")}, {Number: 2, TooLong: true}, {Number: 3, Text: []byte("x")}, {Number: 4, TooLong: true},
+			{Number: 1, Text: []byte("abcd")}, {Number: 2, TooLong: true}, {Number: 3, Text: []byte("x")},
+			{Number: 4, TooLong: true},
 		},
 	} {
-		for name, r := range map[string]io.Reader{"at once": strings.NewReader(text), "byte by byte": iotest.OneByteReader(strings.NewReader(text))} {
+		for name, r := range map[string]io.Reader{
+			"at once": strings.NewReader(text), "byte by byte": iotest.OneByteReader(strings.NewReader(text)),
+		} {
 			got, err := all(r, 4)
 			require.NoError(t, err)
 			require.Equal(t, want, got, "%q %s", text, name)
@@ -54,11 +57,14 @@ func TestLines_Truncated(t *testing.T) {
 func TestLines_TooLong(t *testing.T) {
 	t.Parallel()
 	const limit = 200_000
-	text := strings.Repeat("x", limit) + "\n" + strings.Repeat("x", limit+1) + "\n" + strings.Repeat("x", 2*limit) + "\nend"
+	text := strings.Repeat("x", limit) + "\n" + strings.Repeat("x", limit+1) + "\n" + strings.Repeat("x", 2*limit) +
+		"\nend"
 	lines, err := all(strings.NewReader(text), limit)
 	require.NoError(t, err)
 	require.Len(t, lines[0].Text, limit)
-	require.Equal(t, []leadfile.Line{{Number: 2, TooLong: true}, {Number: 3, TooLong: true}, {Number: 4, Text: []byte("end")}}, lines[1:])
+	require.Equal(t,
+		[]leadfile.Line{{Number: 2, TooLong: true}, {Number: 3, TooLong: true}, {Number: 4, Text: []byte("end")}},
+		lines[1:])
 }
 
 func FuzzLines(f *testing.F) {

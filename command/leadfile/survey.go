@@ -103,7 +103,8 @@ func (s *Survey) Settle(now time.Time) {
 	}
 }
 
-// Notes returns what a person should look at before the rows are imported: columns of contacts with values that are none.
+// Notes returns what a person should look at before the rows are imported: columns of contacts with values that are
+// none.
 func (s *Survey) Notes() (notes []string) {
 	for _, col := range s.Columns {
 		of := map[string]int{string(contact.FieldPhone): col.Phones, string(contact.FieldEmail): col.Emails}
@@ -113,7 +114,8 @@ func (s *Survey) Notes() (notes []string) {
 		}
 		note := fmt.Sprintf("only %d of %d cells of %q are %ss", found, col.sampled, col.Name, col.Becomes)
 		if col.Becomes == string(contact.FieldPhone) {
-			note += "; a number without + is read by a column of countries, else in the account's region, " + s.rules.Region
+			note += "; a number without + is read by a column of countries, else in the " +
+				"account's region, " + s.rules.Region
 		}
 		notes = append(notes, note)
 	}
@@ -141,7 +143,8 @@ func (s *Survey) Questions() (none bool, contacts []string) {
 			kind, most = "phones", col.Phones
 		}
 		if most > 0 && 2*most > col.sampled {
-			contacts = append(contacts, fmt.Sprintf("column %q has %s in %d of %d cells", col.Name, kind, most, col.sampled))
+			contacts = append(contacts,
+				fmt.Sprintf("column %q has %s in %d of %d cells", col.Name, kind, most, col.sampled))
 		}
 	}
 	return len(c.phones)+len(c.emails) == 0, contacts

@@ -244,7 +244,8 @@ func (t *Table) record() (Row, error) {
 		return row.refused("is longer than 2 MiB"), nil
 	}
 	s := splitter{
-		delimiter: []byte(string(t.Delimiter)), literal: t.Delimiter == '\t', cells: make([]string, 0, max(len(t.Header), 8)),
+		delimiter: []byte(string(t.Delimiter)), literal: t.Delimiter == '\t',
+		cells: make([]string, 0, max(len(t.Header), 8)),
 	}
 	state := s.feed(first.text)
 	read := []line{first}
@@ -275,7 +276,8 @@ func (t *Table) record() (Row, error) {
 		return row.refused("has a quote in a quoted cell that is not doubled (lines %d to %d)", row.Line, last), nil
 	case len(read) > 1 && t.swallows(read):
 		t.lines.unread(read[1:]...)
-		return row.refused("begins a quoted cell from line %d to %d, with lines in it that are rows: "+oneQuote, row.Line, last), nil
+		return row.refused("begins a quoted cell from line %d to %d, with lines in it that are rows: "+oneQuote,
+			row.Line, last), nil
 	default:
 		row.Lines = len(read)
 	}

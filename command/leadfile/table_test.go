@@ -28,7 +28,9 @@ func rows(t require.TestingT, text string, delimiter rune) (*leadfile.Table, []l
 
 func TestTable_Dialects(t *testing.T) {
 	t.Parallel()
-	want := []leadfile.Row{{Line: 2, Lines: 1, Cells: []string{"Rao, Asha", "98;76|5"}}, {Line: 3, Lines: 1, Cells: []string{"Ravi", ""}}}
+	want := []leadfile.Row{{Line: 2, Lines: 1, Cells: []string{"Rao, Asha", "98;76|5"}}, {
+		Line: 3, Lines: 1, Cells: []string{"Ravi", ""},
+	}}
 	for name, text := range map[string]string{
 		"commas":           "name,phone\n\"Rao, Asha\",98;76|5\nRavi,\n",
 		"semicolons":       "name;phone\r\nRao, Asha;\"98;76|5\"\r\nRavi;\r\n",
@@ -89,7 +91,8 @@ func TestTable_CarriageReturns(t *testing.T) {
 		require.Equal(t, []string{"Ravi", "98766"}, got[1].Cells)
 	}
 	_, got := rows(t, "name,phone\nAsha\rRao,98765\n", 0)
-	require.Equal(t, []leadfile.Row{{Line: 2, Lines: 1, Cells: []string{"Asha\rRao", "98765"}}}, got, "a carriage return in a file with line feeds is data")
+	require.Equal(t, []leadfile.Row{{Line: 2, Lines: 1, Cells: []string{"Asha\rRao", "98765"}}}, got,
+		"a carriage return in a file with line feeds is data")
 }
 
 func TestTable_BadRow(t *testing.T) {
@@ -140,24 +143,31 @@ func TestTable_QuoteSwallowsRows(t *testing.T) {
 		"up to a quote": {
 			"Binu,\"cut note,9876585002\nChitra,x,9876585003\nDev,x,9876585004\nEsha,TV 42\",9876585005\n",
 			[]string{
-				"2+1 begins a quoted cell from line 2 to 5, with lines in it that are rows: is a quote missing, or one too many?",
+				"2+1 begins a quoted cell from line 2 to 5, with lines in it that are rows: is a quote missing, or " +
+					"one too many?",
 				"3+1 Chitra|x|9876585003", "4+1 Dev|x|9876585004", "5+1 Esha|TV 42\"|9876585005",
 			},
 		},
 		"up to the next line": {
 			"Binu,\"cut note,9876585002\nEsha,TV 42\",9876585005\n",
 			[]string{
-				"2+1 begins a quoted cell from line 2 to 3, with lines in it that are rows: is a quote missing, or one too many?",
+				"2+1 begins a quoted cell from line 2 to 3, with lines in it that are rows: is a quote missing, or " +
+					"one too many?",
 				"3+1 Esha|TV 42\"|9876585005",
 			},
 		},
 		"up to the end": {
 			"Binu,\"cut note,9876585002\nChitra,x,9876585003\n",
-			[]string{"2+1 begins a quoted cell that is not closed up to line 3: is a quote missing, or one too many?", "3+1 Chitra|x|9876585003"},
+			[]string{
+				"2+1 begins a quoted cell that is not closed up to line 3: is a quote missing, or one too many?",
+				"3+1 Chitra|x|9876585003",
+			},
 		},
 		"up to a quote in a cell": {
 			"Binu,\"cut note,9876585002\nChitra,5\" pipe,9876585003\n",
-			[]string{"2+1 has a quote in a quoted cell that is not doubled (lines 2 to 3)", "3+1 Chitra|5\" pipe|9876585003"},
+			[]string{
+				"2+1 has a quote in a quoted cell that is not doubled (lines 2 to 3)", "3+1 Chitra|5\" pipe|9876585003",
+			},
 		},
 		"a note of lines": {
 			"Binu,\"first, or not\n\nthird, of three\",9876585002\n\"Chi\ntra\",x,9876585003\n",
@@ -180,22 +190,28 @@ func TestTable_QuoteSwallowsRows(t *testing.T) {
 
 func TestTable_TabsHaveCharacters(t *testing.T) {
 	t.Parallel()
-	_, got := rows(t, "name\tphone\tnote\nAsha \"CJ\" R\t9876587011\t5\" pipe\n\"CJ\" Rao\t9876587012\t\"a \"\"b\"\"\"\n"+
-		"\"Line\none\"\t9876587013\tx\n\"Open\t9876587014\tx\nLast\t9876587015\tx\"\n", 0)
+	_, got := rows(t,
+		"name\tphone\tnote\nAsha \"CJ\" R\t9876587011\t5\" pipe\n\"CJ\" Rao\t9876587012\t\"a \"\"b\"\"\"\n"+
+			"\"Line\none\"\t9876587013\tx\n\"Open\t9876587014\tx\nLast\t9876587015\tx\"\n", 0)
 	require.Equal(t, []string{
-		`2+1 Asha "CJ" R|9876587011|5" pipe`, `3+1 "CJ" Rao|9876587012|a "b"`, "4+2 Line\none|9876587013|x", `6+1 "Open|9876587014|x`, `7+1 Last|9876587015|x"`,
+		`2+1 Asha "CJ" R|9876587011|5" pipe`, `3+1 "CJ" Rao|9876587012|a "b"`, "4+2 Line\none|9876587013|x",
+		`6+1 "Open|9876587014|x`, `7+1 Last|9876587015|x"`,
 	}, texts(got))
 }
 
 func TestTable_InvalidBytes(t *testing.T) {
 	t.Parallel()
 	_, got := rows(t, "name,city\nJosé,पुणे\nRen\xe9,Paris\nAs\x00ha,x\n", 0)
-	require.Equal(t, []string{"2+1 José|पुणे", `3+1 has bytes in column "name" that are not UTF-8`, "4+1 Asha|x"}, texts(got))
+	require.Equal(t,
+		[]string{"2+1 José|पुणे", `3+1 has bytes in column "name" that are not UTF-8`, "4+1 Asha|x"},
+		texts(got))
 }
 
 func TestTable_LinesBeforeHeader(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"Leads of May\n\"sep=;\"\n\nname;phone\nAsha;1\n", "Leads of May\nSEP=;\n\nname;phone\nAsha;1\n"} {
+	for _, text := range []string{
+		"Leads of May\n\"sep=;\"\n\nname;phone\nAsha;1\n", "Leads of May\nSEP=;\n\nname;phone\nAsha;1\n",
+	} {
 		table, err := leadfile.NewTable(strings.NewReader(text), leadfile.Dialect{Skip: 1})
 		require.NoError(t, err)
 		require.Equal(t, []string{"name", "phone"}, table.Header)
@@ -205,7 +221,8 @@ func TestTable_LinesBeforeHeader(t *testing.T) {
 	require.ErrorIs(t, err, leadfile.ErrNoHeader)
 }
 
-// FuzzTable requires that rows are as wide as the header, and that rows, the header and blank lines are all lines of the file, in order.
+// FuzzTable requires that rows are as wide as the header, and that rows, the header and blank lines are all lines of
+// the file, in order.
 func FuzzTable(f *testing.F) {
 	f.Add("sep=;\na;b\n1;\"2\n3\"\n", 0)
 	f.Add("a,b\n\"\",\"\"\"\"\n'=x,\"\n", 0)
@@ -235,7 +252,8 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// FuzzTable_ContactsStayApart damages a table whose rows have the contacts of one person each, and requires that no row has those of two.
+// FuzzTable_ContactsStayApart damages a table whose rows have the contacts of one person each, and requires that no row
+// has those of two.
 func FuzzTable_ContactsStayApart(f *testing.F) {
 	f.Add(uint16(20), byte(0), byte(4))
 	f.Add(uint16(60), byte(1), byte(0))
@@ -252,7 +270,8 @@ func FuzzTable_ContactsStayApart(f *testing.F) {
 		for _, place := range []int{int(at), int(at) + int(second)*7} {
 			place %= len(damaged)
 			damaged = slices.Insert(damaged, place, []byte(`"`)...)
-			if damage%2 == 1 && !strings.ContainsAny(string(damaged[place+1]), ",\n") { // which row it is must stay recognisable
+			// which row it is must stay recognisable
+			if damage%2 == 1 && !strings.ContainsAny(string(damaged[place+1]), ",\n") {
 				damaged = slices.Delete(damaged, place+1, place+2)
 			}
 		}

@@ -14,7 +14,10 @@ func TestExpiring_OncePerExpiry(t *testing.T) {
 	createdAt := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	day := 24 * time.Hour
 	live := func(days int) State {
-		return Evolve(State{}, event.Fact{At: createdAt, Metadata: event.Metadata{Account: "acme"}, Data: event.TokenCreated{Days: days, ExpiresAt: createdAt.Add(time.Duration(days) * day)}})
+		return Evolve(State{}, event.Fact{
+			At: createdAt, Metadata: event.Metadata{Account: "acme"},
+			Data: event.TokenCreated{Days: days, ExpiresAt: createdAt.Add(time.Duration(days) * day)},
+		})
 	}
 	due := func(s State, at time.Time) bool {
 		_, due := s.Expiring(at)
@@ -33,7 +36,8 @@ func TestExpiring_OncePerExpiry(t *testing.T) {
 	s = Evolve(s, event.Fact{At: createdAt.Add(25 * day), Data: event.TokenRotated{ExpiresAt: createdAt.Add(55 * day)}})
 	require.False(t, due(s, createdAt.Add(29*day)), "the rotation moved the expiry")
 	require.True(t, due(s, createdAt.Add(48*day)))
-	require.False(t, due(Evolve(s, event.Fact{At: createdAt.Add(48 * day), Data: event.TokenDeleted{}}), createdAt.Add(48*day)))
+	require.False(t,
+		due(Evolve(s, event.Fact{At: createdAt.Add(48 * day), Data: event.TokenDeleted{}}), createdAt.Add(48*day)))
 
 	require.False(t, due(live(7), createdAt))
 	require.True(t, due(live(8), createdAt.Add(day)))

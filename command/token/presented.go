@@ -43,7 +43,8 @@ func (p *Presented) see(issued []byte, hash [32]byte) {
 	p.known = p.known || p.newest
 }
 
-// Refusal returns why the value does not let its bearer in now. It is empty when it does, or when it never was the token's.
+// Refusal returns why the value does not let its bearer in now. It is empty when it does, or when it never was the
+// token's.
 func (p Presented) Refusal(now time.Time) Reason {
 	switch {
 	case !p.known:

@@ -28,12 +28,18 @@ func TestPresented_Refusal(t *testing.T) {
 		"expired":                        {[]event.Data{created}, first, after, token.ReasonExpired},
 		"rotated":                        {[]event.Data{created, rotated}, first, before, token.ReasonRotated},
 		"rotated, and the token expired": {[]event.Data{created, rotated}, first, after, token.ReasonRotated},
-		"deleted":                        {[]event.Data{created, event.TokenDeleted{}}, first, before, token.ReasonDeleted},
-		"deleted, then past the expiry":  {[]event.Data{created, event.TokenDeleted{}}, first, after, token.ReasonDeleted},
-		"rotated, then deleted":          {[]event.Data{created, rotated, event.TokenDeleted{}}, first, before, token.ReasonRotated},
-		"never a value of this token":    {[]event.Data{created, rotated, event.TokenDeleted{}}, unknown, after, ""},
-		"no such token":                  {nil, first, after, ""},
-		"zero hash, no such token":       {nil, [32]byte{}, after, ""},
+		"deleted": {
+			[]event.Data{created, event.TokenDeleted{}}, first, before, token.ReasonDeleted,
+		},
+		"deleted, then past the expiry": {
+			[]event.Data{created, event.TokenDeleted{}}, first, after, token.ReasonDeleted,
+		},
+		"rotated, then deleted": {
+			[]event.Data{created, rotated, event.TokenDeleted{}}, first, before, token.ReasonRotated,
+		},
+		"never a value of this token": {[]event.Data{created, rotated, event.TokenDeleted{}}, unknown, after, ""},
+		"no such token":               {nil, first, after, ""},
+		"zero hash, no such token":    {nil, [32]byte{}, after, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,5 +1,5 @@
-// Package token decides on API tokens: their state, when they authenticate a caller, and their changes. It is pure. The values of
-// tokens, the secrets themselves, are generated and parsed here, and not stored.
+// Package token decides on API tokens: their state, when they authenticate a caller, and their changes. It is pure. The
+// values of tokens, the secrets themselves, are generated and parsed here, and not stored.
 package token
 
 import (
@@ -99,11 +99,12 @@ func (s State) Delete(account string) (event.TokenDeleted, error) {
 
 func expiry(now time.Time, days int) time.Time { return now.Add(time.Duration(days) * 24 * time.Hour) }
 
-// Notice is the time before a token's expiry at which the expiry is announced. It is not announced for a token whose lifetime is no
-// longer than this.
+// Notice is the time before a token's expiry at which the expiry is announced. It is not announced for a token whose
+// lifetime is no longer than this.
 const Notice = 7 * 24 * time.Hour
 
-// Expiring decides whether to announce now that the token expires. It is announced once per expiry; a rotation sets a new one.
+// Expiring decides whether to announce now that the token expires. It is announced once per expiry; a rotation sets a
+// new one.
 func (s State) Expiring(now time.Time) (event.TokenExpiring, bool) {
 	due := s.Live() && time.Duration(s.Days)*24*time.Hour > Notice && !s.Announced.Equal(s.ExpiresAt) &&
 		!now.Before(s.ExpiresAt.Add(-Notice)) && now.Before(s.ExpiresAt)

@@ -26,8 +26,8 @@ const (
 	secretLength   = 32
 	checksumLength = 6
 	valueLength    = len(valuePrefix) + ulid.EncodedSize + secretLength + checksumLength
-	// shownLength is how much of the value is stored so that people recognise it: the id and the first four characters of the
-	// secret, which differ after each rotation. 166 bits stay secret.
+	// shownLength is how much of the value is stored so that people recognise it: the id and the first four characters
+	// of the secret, which differ after each rotation. 166 bits stay secret.
 	shownLength = len(valuePrefix) + ulid.EncodedSize + 4
 )
 
@@ -36,8 +36,9 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // ErrMalformed means that a text is not the value of any token.
 var ErrMalformed = errors.New("not the value of a token")
 
-// Value is the plaintext of a token. It is shown once and stored nowhere. Formatting or logging it does not reveal it, not even as
-// an unexported field of another struct: fmt cannot call String there, but it does not follow the pointer either.
+// Value is the plaintext of a token. It is shown once and stored nowhere. Formatting or logging it does not reveal it,
+// not even as an unexported field of another struct: fmt cannot call String there, but it does not follow the pointer
+// either.
 type Value struct{ text *string }
 
 // NewValue makes a value for the token of an id, with randomness from random, which must be a cryptographic source.
@@ -84,7 +85,8 @@ func (v Value) Prefix() string { return v.Reveal()[:shownLength] }
 
 // Hash returns the stored form of the value. A secret of 190 random bits needs no slow hash.
 func (v Value) Hash() [32]byte {
-	return sha256.Sum256(append(make([]byte, 0, valueLength), v.Reveal()...)) // on the stack: every capture has one hashed
+	// on the stack: every capture has one hashed
+	return sha256.Sum256(append(make([]byte, 0, valueLength), v.Reveal()...))
 }
 
 // Reveal returns the plaintext, for the one answer that shows it.

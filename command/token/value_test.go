@@ -65,7 +65,8 @@ func TestValue_Prefix(t *testing.T) {
 
 func TestNewValue_Base62Even(t *testing.T) {
 	t.Parallel()
-	// 248 is the largest multiple of 62 below 256. Bytes from 248 on are rejected, because they would favour the first characters.
+	// 248 is the largest multiple of 62 below 256. Bytes from 248 on are rejected, because they would favour the first
+	// characters.
 	var random []byte
 	for i := range 62 {
 		random = append(random, byte(248+i%8))
@@ -158,9 +159,10 @@ func TestValue_NeverPrinted(t *testing.T) {
 	type hidden struct{ value Value } // fmt cannot call methods here
 	type deep struct{ inner *hidden }
 	forms := map[string]any{
-		"the value": value, "a pointer to it": &value, "an exported field": exported{value}, "an unexported field": hidden{value},
-		"a pointer to a struct": &hidden{value}, "a slice": []Value{value}, "a map": map[string]Value{"v": value},
-		"a map of structs": map[string]hidden{"v": {value}}, "a nested pointer": deep{&hidden{value}},
+		"the value": value, "a pointer to it": &value, "an exported field": exported{value},
+		"an unexported field": hidden{value}, "a pointer to a struct": &hidden{value}, "a slice": []Value{value},
+		"a map": map[string]Value{"v": value}, "a map of structs": map[string]hidden{"v": {value}},
+		"a nested pointer": deep{&hidden{value}},
 	}
 	secret := value.Reveal()[len(value.Prefix()):]
 	for name, form := range forms {

@@ -12,9 +12,9 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
-// Turns bounds how many posts are mapped concurrently: one of each queue of an account, one of each account, and half as many as there are
-// processors in all. The most costly mapping of the most costly body takes tens of milliseconds of a processor. Captures by the API do not
-// wait for turns.
+// Turns bounds how many posts are mapped concurrently: one of each queue of an account, one of each account, and half
+// as many as there are processors in all. The most costly mapping of the most costly body takes tens of milliseconds of
+// a processor. Captures by the API do not wait for turns.
 type Turns struct {
 	all *semaphore.Weighted
 
@@ -35,7 +35,8 @@ func New() *Turns {
 	return &Turns{all: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))), own: map[holder]*turn{}}
 }
 
-// Own is the queue of what an account requests itself, such as previews. Each intake has a queue for the posts to it, by its id.
+// Own is the queue of what an account requests itself, such as previews. Each intake has a queue for the posts to it,
+// by its id.
 const Own = "own"
 
 // Cost is the cost of mapping a post, apart from its time.
@@ -44,8 +45,8 @@ type Cost struct {
 	Steps uint64 // of the mapping
 }
 
-// Do calls do in a turn of a queue of the account. After a costly post, the queue's next turn begins later. The error is that of the
-// context.
+// Do calls do in a turn of a queue of the account. After a costly post, the queue's next turn begins later. The error
+// is that of the context.
 func (t *Turns) Do(ctx context.Context, account, queue string, do func() Cost) error {
 	release, err := t.take(ctx, account, queue)
 	if err != nil {
@@ -67,8 +68,8 @@ func (t *Turns) Take(ctx context.Context, account string) (end func(), err error
 	return func() { release(0) }, nil
 }
 
-// cooldown returns the pause of a queue after a post: costly posts to an intake together take at most a quarter of a processor. After other
-// posts there is no pause, however long they took on a busy machine.
+// cooldown returns the pause of a queue after a post: costly posts to an intake together take at most a quarter of a
+// processor. After other posts there is no pause, however long they took on a busy machine.
 func (c Cost) cooldown(took time.Duration) time.Duration {
 	if c.Bytes < 64<<10 && c.Steps < expression.CostLimit/10 {
 		return 0
@@ -76,8 +77,8 @@ func (c Cost) cooldown(took time.Duration) time.Duration {
 	return 3 * took
 }
 
-// take waits for a turn of a queue, which release ends. The queue's next turn begins a cooldown after that. The error is that of the
-// context.
+// take waits for a turn of a queue, which release ends. The queue's next turn begins a cooldown after that. The error
+// is that of the context.
 func (t *Turns) take(ctx context.Context, account, queue string) (release func(cooldown time.Duration), err error) {
 	leaveQueue, err := t.enter(ctx, holder{account, queue})
 	if err != nil {

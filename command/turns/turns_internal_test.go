@@ -26,7 +26,8 @@ func requireWaits(t *testing.T, turns *Turns, account, queue, why string) {
 	require.ErrorIs(t, err, context.DeadlineExceeded, why)
 }
 
-// Costly mappings of one account do not delay other accounts. Costly mappings of many accounts use a limited number of processors.
+// Costly mappings of one account do not delay other accounts. Costly mappings of many accounts use a limited number of
+// processors.
 func TestTurns_LimitPerAccountAndInTotal(t *testing.T) {
 	t.Parallel()
 	turns := New()

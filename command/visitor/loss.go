@@ -7,14 +7,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Loss describes a visitor's stream with events that cannot be read although it has no record that the visitor was forgotten, for
-// example after a restore of the log without its keys.
+// Loss describes a visitor's stream with events that cannot be read although it has no record that the visitor was
+// forgotten, for example after a restore of the log without its keys.
 type Loss struct {
 	Keys      []string // ids of the keys that are not there, in decimal
 	Remaining bool     // some activities since the visitor was last forgotten can be read
 
-	// before are the keys of activities that were forgotten earlier. A key that was restored from a backup may have sealed one more
-	// activity; it counts as not recorded.
+	// before are the keys of activities that were forgotten earlier. A key that was restored from a backup may have
+	// sealed one more activity; it counts as not recorded.
 	before []string
 }
 

@@ -1,7 +1,8 @@
-// Package visitor parses and validates activities of visitors of a web site, and decides which of them are forgotten. It is pure.
+// Package visitor parses and validates activities of visitors of a web site, and decides which of them are forgotten.
+// It is pure.
 //
-// No decision depends on an activity, so any number of them may be recorded at once. The id that a page gave to its visitor links
-// an activity to the leads with the same id, in any order. It never identifies a person.
+// No decision depends on an activity, so any number of them may be recorded at once. The id that a page gave to its
+// visitor links an activity to the leads with the same id, in any order. It never identifies a person.
 package visitor
 
 import (
@@ -37,8 +38,8 @@ var (
 	referrerSchemes = []string{"https", "http", "android-app"}
 )
 
-// ParseActivity reads the members of a request body into a fact. Its time is zero if the body has none. The error is field.Errors with
-// everything that is wrong.
+// ParseActivity reads the members of a request body into a fact. Its time is zero if the body has none. The error is
+// field.Errors with everything that is wrong.
 func ParseActivity(visitorID string, body map[string]jsontext.Value, now time.Time) (event.VisitorActed, error) {
 	r := reader{body: body}
 	if !validID(visitorID) {
@@ -57,7 +58,8 @@ func ParseActivity(visitorID string, body map[string]jsontext.Value, now time.Ti
 	return acted, r.wrong.Err()
 }
 
-// campaign reports whether a page's address has a utm parameter, and returns the parameters that may be stored in plain text.
+// campaign reports whether a page's address has a utm parameter, and returns the parameters that may be stored in plain
+// text.
 func campaign(address string) (touch bool, plain event.Campaign) {
 	const prefix = "utm_"
 	if !strings.Contains(address, prefix) {

@@ -47,7 +47,9 @@ func TestParseActivity_Full(t *testing.T) {
 	require.Equal(t, event.VisitorActed{
 		VisitorID: "v-1", Kind: "form_view", URL: "https://example.com/prices?a=1#form", Title: "Prices now",
 		Referrer: "android-app://com.example.mail/", At: time.Date(2026, 3, 1, 6, 30, 0, 123e6, time.UTC),
-		Properties: map[string]jsontext.Value{"plan": jsontext.Value(`"pro"`), "empty": jsontext.Value(`""`), "n": jsontext.Value(`1.0`)},
+		Properties: map[string]jsontext.Value{
+			"plan": jsontext.Value(`"pro"`), "empty": jsontext.Value(`""`), "n": jsontext.Value(`1.0`),
+		},
 	}, accepted(t, `{"type":"Form_View","url":" https://example.com/prices?a=1#form ","title":" Prices\tnow\n",
 		"referrer":"android-app://com.example.mail/","at":"2026-03-01T12:00:00.123999+05:30",
 		"properties":{"plan":"pro","empty":"","n":1.0,"none":null},"phone":"9876543210"}`))
@@ -69,7 +71,8 @@ func TestParseActivity_Omitted(t *testing.T) {
 func TestParseActivity_ID(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{
-		"v", " v ", "a/b?c#d", "größe", "e\u0301", "\u200b", "<b>", strings.Repeat("é", 200), strings.Repeat("e\u0301", 200), "line\nbreak",
+		"v", " v ", "a/b?c#d", "größe", "e\u0301", "\u200b", "<b>", strings.Repeat("é", 200),
+		strings.Repeat("e\u0301", 200), "line\nbreak",
 	} {
 		acted, err := parse(t, id, `{"type":"click"}`)
 		require.NoError(t, err, "%q", id)
@@ -92,10 +95,13 @@ func TestParseActivity_InvalidField(t *testing.T) {
 	)
 	long := strings.Repeat("x", 2048)
 	for member, want := range map[string]string{
-		`"type":"view"`: kind, `"type":""`: kind, `"type":null`: kind, `"type":7`: "type must be a string", `"type":["click"]`: "type must be a string",
-		`"url":"/prices"`: address, `"url":"example.com"`: address, `"url":"https:///x"`: address, `"url":"https:x"`: address,
-		`"url":"ftp://example.com"`: address, `"url":"javascript:alert(1)"`: address, `"url":"android-app://com.example"`: address,
-		`"url":"https://exa mple.com"`: address, `"url":"https://example.com/\u0007"`: address, `"url":"https://example.com/\u0085x"`: address, `"url":"https://[::1"`: address,
+		`"type":"view"`: kind, `"type":""`: kind, `"type":null`: kind, `"type":7`: "type must be a string",
+		`"type":["click"]`: "type must be a string", `"url":"/prices"`: address, `"url":"example.com"`: address,
+		`"url":"https:///x"`: address, `"url":"https:x"`: address, `"url":"ftp://example.com"`: address,
+		`"url":"javascript:alert(1)"`: address, `"url":"android-app://com.example"`: address,
+		`"url":"https://exa mple.com"`: address, `"url":"https://example.com/\u0007"`: address,
+		`"url":"https://example.com/\u0085x"`:    address,
+		`"url":"https://[::1"`:                   address,
 		`"url":"https://ann:secret@example.com"`: "url must not contain a user name or password",
 		`"url":"https://` + long + `"`:           "url must be at most 2048 characters",
 		`"url":5`:                                "url must be a string",
@@ -131,12 +137,16 @@ func TestParseActivity_InvalidField(t *testing.T) {
 func TestParseActivity_Limits(t *testing.T) {
 	t.Parallel()
 	url := "https://" + strings.Repeat("x", 2048-len("https://"))
-	acted := accepted(t, `{"type":"CLICK","url":"`+url+`","title":"`+strings.Repeat("e\u0301", 500)+`","at":"2026-03-02T12:00:00.005Z","properties":`+members(64)+`}`)
+	acted := accepted(t,
+		`{"type":"CLICK","url":"`+url+`","title":"`+strings.Repeat("e\u0301", 500)+
+			`","at":"2026-03-02T12:00:00.005Z","properties":`+members(64)+`}`)
 	require.Equal(t, url, acted.URL)
 	require.Equal(t, noon.Add(Ahead), acted.At)
 	require.Len(t, acted.Properties, 64)
 	require.Equal(t, time.Unix(0, 0).UTC(), accepted(t, `{"type":"click","at":"1970-01-01T00:00:00Z"}`).At)
-	require.Len(t, accepted(t, `{"type":"click","properties":{"a":"`+strings.Repeat("x", 32<<10-len(`{"a":""}`))+`"}}`).Properties, 1)
+	require.Len(t,
+		accepted(t, `{"type":"click","properties":{"a":"`+strings.Repeat("x", 32<<10-len(`{"a":""}`))+`"}}`).Properties,
+		1)
 }
 
 func TestParseActivity_CollectsErrors(t *testing.T) {
@@ -162,14 +172,18 @@ func long16(n int) string { return strings.Repeat("0123456789abcdef", n) }
 func TestParseActivity_Campaign(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]event.VisitorActed{
-		"https://example.com/?utm_source=Google&utm_campaign=a%20b&utm_id=7": {Touch: true, Campaign: event.Campaign{UTMSource: "Google", UTMCampaign: "a b", UTMID: "7"}},
-		"https://example.com/?utm_medium=a%40example.com":                    {Touch: true},
-		"https://example.com/?utm_term=shoes":                                {Touch: true},
-		"https://example.com/?utm_source=caf%E9&utm_medium=a%00b":            {Touch: true, Campaign: event.Campaign{UTMSource: "caf\uFFFD", UTMMedium: "a\uFFFDb"}},
-		"https://example.com/?utm_%00=x&utm_%ff=y":                           {},
-		"https://example.com/?utm_source=&x=utm_":                            {},
-		"https://example.com/utm_source=x#utm_source=x":                      {},
-		"https://example.com/":                                               {},
+		"https://example.com/?utm_source=Google&utm_campaign=a%20b&utm_id=7": {
+			Touch: true, Campaign: event.Campaign{UTMSource: "Google", UTMCampaign: "a b", UTMID: "7"},
+		},
+		"https://example.com/?utm_medium=a%40example.com": {Touch: true},
+		"https://example.com/?utm_term=shoes":             {Touch: true},
+		"https://example.com/?utm_source=caf%E9&utm_medium=a%00b": {
+			Touch: true, Campaign: event.Campaign{UTMSource: "caf\uFFFD", UTMMedium: "a\uFFFDb"},
+		},
+		"https://example.com/?utm_%00=x&utm_%ff=y":      {},
+		"https://example.com/?utm_source=&x=utm_":       {},
+		"https://example.com/utm_source=x#utm_source=x": {},
+		"https://example.com/":                          {},
 	} {
 		acted := accepted(t, `{"type":"page_view","url":"`+address+`"}`)
 		require.Equal(t, want, event.VisitorActed{Touch: acted.Touch, Campaign: acted.Campaign}, address)

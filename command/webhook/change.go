@@ -21,9 +21,11 @@ type Change struct {
 	Enabled     *bool
 }
 
-// Update decides on a change of an endpoint of the account. There are no events if nothing changes. The caller stores headers if they
-// are not nil. The error is ErrNotFound or field.Errors.
-func (s State) Update(account string, c Change, privateTargets bool) (decided []event.Data, headers map[string]string, err error) {
+// Update decides on a change of an endpoint of the account. There are no events if nothing changes. The caller stores
+// headers if they are not nil. The error is ErrNotFound or field.Errors.
+func (s State) Update(
+	account string, c Change, privateTargets bool,
+) (decided []event.Data, headers map[string]string, err error) {
 	if err := s.ownedBy(account); err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +53,9 @@ func (s State) Update(account string, c Change, privateTargets bool) (decided []
 }
 
 // apply returns the settings after a change, and the headers that it sets, if any. The error is field.Errors.
-func (c Change) apply(s event.WebhookSettings, privateTargets bool) (_ event.WebhookSettings, headers map[string]string, err error) {
+func (c Change) apply(
+	s event.WebhookSettings, privateTargets bool,
+) (_ event.WebhookSettings, headers map[string]string, err error) {
 	var wrong field.Errors
 	var message string
 	before := s.URL
@@ -105,8 +109,10 @@ func (s State) differences(u event.WebhookSettings) (names []string) {
 		name string
 		same bool
 	}{
-		{"url", u.URL == s.URL}, {"events", slices.Equal(u.Events, s.Events)}, {"description", u.Description == s.Description},
-		{"filter", u.Filter == s.Filter}, {"ordering", u.Ordering == s.Ordering}, {"rateLimit", u.RateLimit == s.RateLimit},
+		{"url", u.URL == s.URL}, {"events", slices.Equal(u.Events, s.Events)},
+		{"description", u.Description == s.Description},
+		{"filter", u.Filter == s.Filter}, {"ordering", u.Ordering == s.Ordering},
+		{"rateLimit", u.RateLimit == s.RateLimit},
 	} {
 		if !setting.same {
 			names = append(names, setting.name)
@@ -115,8 +121,8 @@ func (s State) differences(u event.WebhookSettings) (names []string) {
 	return names
 }
 
-// Disable decides on disabling an endpoint for failures at a URL that began at seenFrom. Ok is false when the endpoint is disabled
-// or deleted already, or the failures were at an earlier URL or began before it was last enabled.
+// Disable decides on disabling an endpoint for failures at a URL that began at seenFrom. Ok is false when the endpoint
+// is disabled or deleted already, or the failures were at an earlier URL or began before it was last enabled.
 func (s State) Disable(reason, url string, seenFrom time.Time) (_ event.WebhookDisabled, ok bool) {
 	ok = s.Live() && s.DisabledReason == "" && s.URL == url && !seenFrom.Before(s.Since)
 	return event.WebhookDisabled{Reason: reason}, ok

@@ -29,30 +29,73 @@ func TestChange_OnlyDifferences(t *testing.T) {
 	t.Parallel()
 	moved := "https://example.com/moved"
 	disabled := evolveAfter(live(), time.Hour, event.WebhookDisabled{Reason: Gone})
-	mergedOnly := evolveAfter(live(), time.Hour, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"lead.merged"}}})
+	mergedOnly := evolveAfter(live(), time.Hour, event.WebhookUpdated{
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"lead.merged"}},
+	})
 	for name, c := range map[string]struct {
 		state  State
 		change Change
 		want   []event.Data
 	}{
-		"url":                   {live(), Change{URL: &moved}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"*"}, Description: "CRM"}, Changed: []string{"url"}}}},
-		"url, events kept":      {mergedOnly, Change{URL: &moved}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"lead.merged"}}, Changed: []string{"url"}}}},
-		"all events":            {mergedOnly, Change{Events: []string{}}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}}, Changed: []string{"events"}}}},
-		"events, in order":      {live(), Change{Events: []string{"token.deleted", "lead.merged"}}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"lead.merged", "token.deleted"}, Description: "CRM"}, Changed: []string{"events"}}}},
-		"description removed":   {live(), Change{Description: new("")}, []event.Data{event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}}, Changed: []string{"description"}}}},
+		"url": {live(), Change{URL: &moved}, []event.Data{event.WebhookUpdated{
+			WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"*"}, Description: "CRM"},
+			Changed:         []string{"url"},
+		}}},
+		"url, events kept": {mergedOnly, Change{URL: &moved}, []event.Data{event.WebhookUpdated{
+			WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"lead.merged"}},
+			Changed:         []string{"url"},
+		}}},
+		"all events": {mergedOnly, Change{Events: []string{}}, []event.Data{event.WebhookUpdated{
+			WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}},
+			Changed:         []string{"events"},
+		}}},
+		"events, in order": {
+			live(), Change{Events: []string{"token.deleted", "lead.merged"}},
+			[]event.Data{event.WebhookUpdated{
+				WebhookSettings: event.WebhookSettings{
+					URL: "https://example.com/", Events: []string{"lead.merged", "token.deleted"}, Description: "CRM",
+				}, Changed: []string{"events"},
+			}},
+		},
+		"description removed": {live(), Change{Description: new("")}, []event.Data{event.WebhookUpdated{
+			WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}},
+			Changed:         []string{"description"},
+		}}},
 		"all events, as before": {live(), Change{Events: []string{}}, nil},
-		"current values":        {live(), Change{URL: new("https://example.com/"), Description: new(" CRM "), Enabled: new(true)}, nil},
-		"filter":                {live(), Change{Filter: new(" type == 'lead.created' ")}, updated(func(s *event.WebhookSettings) { s.Filter = "type == 'lead.created'" }, "filter")},
-		"order":                 {live(), Change{Ordering: new(ByLead)}, updated(func(s *event.WebhookSettings) { s.Ordering = ByLead }, "ordering")},
-		"limit":                 {live(), Change{RateLimit: new(2.5)}, updated(func(s *event.WebhookSettings) { s.RateLimit = 2.5 }, "rateLimit")},
-		"headers": {live(), Change{Headers: map[string]string{"x-api-key": "k", "authorization": "Bearer t"}}, updated(func(s *event.WebhookSettings) {
-			s.HeaderNames = []string{"Authorization", "X-Api-Key"}
-		}, "headers")},
-		"defaults, as before": {live(), Change{Ordering: new(Unordered), RateLimit: new(0.0), Filter: new(""), Headers: map[string]string{}}, nil},
-		"off":                 {live(), Change{Enabled: new(false)}, []event.Data{event.WebhookDisabled{Reason: ByOwner}}},
-		"off, as before":      {disabled, Change{Enabled: new(false)}, nil},
+		"current values": {
+			live(), Change{URL: new("https://example.com/"), Description: new(" CRM "), Enabled: new(true)}, nil,
+		},
+		"filter": {
+			live(), Change{
+				Filter: new(" type == 'lead.created' "),
+			}, updated(func(s *event.WebhookSettings) { s.Filter = "type == 'lead.created'" }, "filter"),
+		},
+		"order": {
+			live(), Change{Ordering: new(ByLead)},
+			updated(func(s *event.WebhookSettings) { s.Ordering = ByLead }, "ordering"),
+		},
+		"limit": {
+			live(), Change{RateLimit: new(2.5)},
+			updated(func(s *event.WebhookSettings) { s.RateLimit = 2.5 }, "rateLimit"),
+		},
+		"headers": {live(), Change{Headers: map[string]string{"x-api-key": "k", "authorization": "Bearer t"}},
+			updated(func(s *event.WebhookSettings) {
+				s.HeaderNames = []string{"Authorization", "X-Api-Key"}
+			}, "headers")},
+		"defaults, as before": {
+			live(), Change{
+				Ordering: new(Unordered), RateLimit: new(0.0), Filter: new(""), Headers: map[string]string{},
+			}, nil,
+		},
+		"off": {
+			live(), Change{Enabled: new(false)}, []event.Data{event.WebhookDisabled{Reason: ByOwner}},
+		},
+		"off, as before": {disabled, Change{Enabled: new(false)}, nil},
 		"on, with another URL": {disabled, Change{URL: &moved, Enabled: new(true)}, []event.Data{
-			event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"*"}, Description: "CRM"}, Changed: []string{"url"}}, event.WebhookEnabled{},
+			event.WebhookUpdated{
+				WebhookSettings: event.WebhookSettings{URL: moved, Events: []string{"*"}, Description: "CRM"},
+				Changed:         []string{"url"},
+			}, event.WebhookEnabled{},
 		}},
 	} {
 		decided, _, err := c.state.Update("acme", c.change, false)
@@ -63,11 +106,16 @@ func TestChange_OnlyDifferences(t *testing.T) {
 
 func TestChange_Headers(t *testing.T) {
 	t.Parallel()
-	with := evolveAfter(live(), time.Hour, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, HeaderNames: []string{"X-Key"}}})
+	with := evolveAfter(live(), time.Hour, event.WebhookUpdated{
+		WebhookSettings: event.WebhookSettings{
+			URL: "https://example.com/", Events: []string{"*"}, HeaderNames: []string{"X-Key"},
+		},
+	})
 	decided, headers, err := with.Update("acme", Change{Headers: map[string]string{"x-KEY": " other "}}, false)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"X-Key": "other"}, headers)
-	require.Equal(t, []string{"headers"}, decided[0].(event.WebhookUpdated).Changed, "the stored value is unknown, so it counts as changed")
+	require.Equal(t, []string{"headers"}, decided[0].(event.WebhookUpdated).Changed,
+		"the stored value is unknown, so it counts as changed")
 	decided, headers, err = with.Update("acme", Change{Headers: map[string]string{}}, false)
 	require.NoError(t, err)
 	require.NotNil(t, headers)
@@ -80,7 +128,9 @@ func TestChange_Headers(t *testing.T) {
 
 func TestChange_CollectsErrors(t *testing.T) {
 	t.Parallel()
-	_, _, err := live().Update("acme", Change{URL: new("http://10.0.0.1"), Events: []string{"x"}, Description: new(string(make([]byte, 501)))}, false)
+	_, _, err := live().Update("acme", Change{
+		URL: new("http://10.0.0.1"), Events: []string{"x"}, Description: new(string(make([]byte, 501))),
+	}, false)
 	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
 	_, _, err = live().Update("acme", Change{URL: new("")}, false)
 	require.Equal(t, []string{"url"}, fields(t, err), "an endpoint has a URL")
@@ -104,7 +154,9 @@ func TestEnable_ResetsFailures(t *testing.T) {
 func TestDisable_IgnoresStaleFailures(t *testing.T) {
 	t.Parallel()
 	const url = "https://example.com/"
-	moved := evolveAfter(live(), time.Hour, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://example.com/moved", Events: []string{"*"}}})
+	moved := evolveAfter(live(), time.Hour, event.WebhookUpdated{
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com/moved", Events: []string{"*"}},
+	})
 	enabled := evolveAfter(live(), time.Hour, event.WebhookDisabled{Reason: ByOwner}, event.WebhookEnabled{})
 	for name, c := range map[string]struct {
 		state State
@@ -119,9 +171,11 @@ func TestDisable_IgnoresStaleFailures(t *testing.T) {
 		"before it moved":            {moved, "https://example.com/moved", time.Minute, false},
 		"before it was enabled":      {enabled, url, time.Minute, false},
 		"since it was enabled":       {enabled, url, 2 * time.Hour, true},
-		"disabled before":            {evolveAfter(live(), 0, event.WebhookDisabled{Reason: Gone}), url, time.Minute, false},
-		"deleted":                    {evolveAfter(live(), 0, event.WebhookDeleted{}), url, time.Minute, false},
-		"never created":              {State{}, "", time.Minute, false},
+		"disabled before": {
+			evolveAfter(live(), 0, event.WebhookDisabled{Reason: Gone}), url, time.Minute, false,
+		},
+		"deleted":       {evolveAfter(live(), 0, event.WebhookDeleted{}), url, time.Minute, false},
+		"never created": {State{}, "", time.Minute, false},
 	} {
 		disabled, ok := c.state.Disable(Gone, c.url, createdAt.Add(c.from))
 		require.Equal(t, c.want, ok, name)
@@ -151,7 +205,8 @@ func TestReplay_OneAtATime(t *testing.T) {
 	_, ok = done.EndReplay(1, "")
 	require.False(t, ok, "the replay has ended")
 	second := evolveAfter(done, 0, event.WebhookReplayed{Generation: 2})
-	require.ErrorIs(t, replay(evolveAfter(second, 0, ended)), ErrReplayRunning, "the end of an earlier replay does not count")
+	require.ErrorIs(t, replay(evolveAfter(second, 0, ended)), ErrReplayRunning,
+		"the end of an earlier replay does not count")
 	require.NoError(t, replay(evolveAfter(second, 0, event.WebhookDisabled{Reason: ByOwner}, event.WebhookEnabled{})))
 }
 
@@ -213,7 +268,8 @@ func TestReplay_Span(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, event.WebhookReplayed{Since: c.since, Until: c.want, Generation: 1}, replayed, name)
 	}
-	second, err := evolveAfter(live(), 0, event.WebhookReplayed{Generation: 1}, event.WebhookReplayEnded{Generation: 1}).Replay("acme", at(1), at(2), now)
+	second, err := evolveAfter(live(), 0, event.WebhookReplayed{Generation: 1},
+		event.WebhookReplayEnded{Generation: 1}).Replay("acme", at(1), at(2), now)
 	require.NoError(t, err)
 	require.Equal(t, 2, second.Generation)
 }
@@ -228,5 +284,6 @@ func TestDeliveryID_Derived(t *testing.T) {
 	require.NotEqual(t, id, DeliveryID(one, other, "w", 0))
 	replayed := DeliveryID(other, one, "w", 1)
 	require.NotEqual(t, id[10:], replayed[10:])
-	require.Equal(t, other.Timestamp(), ulid.MustParse(replayed).Timestamp(), "the time of a replayed delivery is the time of the request")
+	require.Equal(t, other.Timestamp(), ulid.MustParse(replayed).Timestamp(),
+		"the time of a replayed delivery is the time of the request")
 }

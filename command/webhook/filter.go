@@ -7,7 +7,8 @@ import (
 	"github.com/leadlog/leadlog/command/expression"
 )
 
-// filterCost is the limit of a filter's cost: about five milliseconds. An account applies up to MaxPerAccount filters to one event.
+// filterCost is the limit of a filter's cost: about five milliseconds. An account applies up to MaxPerAccount filters
+// to one event.
 const filterCost = 10_000
 
 // filterEnvironment has the variables of filters: members of a delivery's body.
@@ -27,8 +28,8 @@ func CompileFilter(source string) (*Filter, error) {
 	return &Filter{program}, nil
 }
 
-// FilterInput returns the variables of filters from a delivery's body. The first filter that uses a member parses it for all. A body without
-// changes gives an empty list, and one without a touch an empty object.
+// FilterInput returns the variables of filters from a delivery's body. The first filter that uses a member parses it
+// for all. A body without changes gives an empty list, and one without a touch an empty object.
 func FilterInput(body []byte) (map[string]any, error) {
 	var members struct {
 		Type    string         `json:"type"`
@@ -39,8 +40,12 @@ func FilterInput(body []byte) (map[string]any, error) {
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, err
 	}
-	input := map[string]any{"type": members.Type, "data": map[string]any{}, "changes": []any{}, "touch": map[string]any{}}
-	for name, raw := range map[string]jsontext.Value{"data": members.Data, "changes": members.Changes, "touch": members.Touch} {
+	input := map[string]any{
+		"type": members.Type, "data": map[string]any{}, "changes": []any{}, "touch": map[string]any{},
+	}
+	for name, raw := range map[string]jsontext.Value{
+		"data": members.Data, "changes": members.Changes, "touch": members.Touch,
+	} {
 		if raw != nil {
 			input[name] = expression.Later(raw)
 		}
@@ -48,8 +53,8 @@ func FilterInput(body []byte) (map[string]any, error) {
 	return input, nil
 }
 
-// Matches reports whether a delivery is made, and its cost. The error, for example of a filter that reads a missing member, quotes
-// nothing of the body.
+// Matches reports whether a delivery is made, and its cost. The error, for example of a filter that reads a missing
+// member, quotes nothing of the body.
 func (f *Filter) Matches(input map[string]any) (matches bool, steps uint64, err error) {
 	return f.program.Bool(input)
 }

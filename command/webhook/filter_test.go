@@ -35,10 +35,14 @@ func TestFilter_Input(t *testing.T) {
 		matches      bool
 		fails        bool
 	}{
-		"no changes":       {`{"type":"token.created","data":{}}`, `size(changes) == 0 && !has(touch.source)`, true, false},
-		"missing member":   {`{"type":"lead.created","data":{}}`, `data.status == 'won'`, false, true},
-		"no bool":          {`{"type":"lead.created","data":{"hot":"yes"}}`, `data.hot`, false, true},
-		"compares numbers": {`{"type":"lead.created","data":{"opportunityValue":7}}`, `data.opportunityValue > 6.5`, true, false},
+		"no changes": {
+			`{"type":"token.created","data":{}}`, `size(changes) == 0 && !has(touch.source)`, true, false,
+		},
+		"missing member": {`{"type":"lead.created","data":{}}`, `data.status == 'won'`, false, true},
+		"no bool":        {`{"type":"lead.created","data":{"hot":"yes"}}`, `data.hot`, false, true},
+		"compares numbers": {
+			`{"type":"lead.created","data":{"opportunityValue":7}}`, `data.opportunityValue > 6.5`, true, false,
+		},
 	} {
 		filter, err := CompileFilter(c.filter)
 		require.NoError(t, err, name)
@@ -61,7 +65,9 @@ func TestFilter_CostLimit(t *testing.T) {
 	require.ErrorContains(t, err, "could cost more than 10000 steps")
 	filter, err := CompileFilter(`data.metadata.m.matches("(a?){40}c")`)
 	require.NoError(t, err)
-	input, err := FilterInput([]byte(`{"type":"lead.created","data":{"metadata":{"m":"` + strings.Repeat("a", 30_000) + `"}}}`))
+	input, err := FilterInput(
+		[]byte(`{"type":"lead.created","data":{"metadata":{"m":"` + strings.Repeat("a", 30_000) + `"}}}`),
+	)
 	require.NoError(t, err)
 	_, _, err = filter.Matches(input)
 	require.ErrorContains(t, err, "costs too much")

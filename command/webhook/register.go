@@ -19,9 +19,11 @@ type Registration struct {
 	Headers     map[string]string
 }
 
-// Register decides on a new endpoint; the caller fills in its slot, and stores its own headers. With privateTargets the URL may be
-// http, and its host private or local. The error is field.Errors.
-func (r Registration) Register(privateTargets bool) (registered event.WebhookRegistered, headers map[string]string, err error) {
+// Register decides on a new endpoint; the caller fills in its slot, and stores its own headers. With privateTargets the
+// URL may be http, and its host private or local. The error is field.Errors.
+func (r Registration) Register(
+	privateTargets bool,
+) (registered event.WebhookRegistered, headers map[string]string, err error) {
 	if r.Headers == nil {
 		r.Headers = map[string]string{}
 	}
@@ -29,8 +31,9 @@ func (r Registration) Register(privateTargets bool) (registered event.WebhookReg
 		r.Events = []string{}
 	}
 	registered.WebhookSettings, headers, err = Change{
-		URL: &r.URL, Events: r.Events, Description: &r.Description, Filter: &r.Filter, Ordering: &r.Ordering, RateLimit: &r.RateLimit,
-		Headers: r.Headers,
+		URL: &r.URL, Events: r.Events, Description: &r.Description, Filter: &r.Filter, Ordering: &r.Ordering,
+		RateLimit: &r.RateLimit,
+		Headers:   r.Headers,
 	}.apply(event.WebhookSettings{}, privateTargets)
 	return registered, headers, err
 }

@@ -211,7 +211,9 @@ func TestRegister_EscapesQuery(t *testing.T) {
 
 func TestRegister_SchemeMessage(t *testing.T) {
 	t.Parallel()
-	for privateTargets, want := range map[bool]string{false: "must begin with https://", true: "must begin with https:// or http://"} {
+	for privateTargets, want := range map[bool]string{
+		false: "must begin with https://", true: "must begin with https:// or http://",
+	} {
 		_, _, err := Registration{URL: "ftp://example.com/"}.Register(privateTargets)
 		require.ErrorContains(t, err, want)
 		require.Equal(t, privateTargets, strings.Contains(err.Error(), "http://"))
@@ -230,11 +232,20 @@ func TestRegister_Events(t *testing.T) {
 		{"a star and other events", []string{"lead.created", "*"}, []string{"*"}},
 		{"one", []string{"lead.created"}, []string{"lead.created"}},
 		{"patterns", []string{"token.*", "lead.*", "lead.*"}, []string{"lead.*", "token.*"}},
-		{"duplicates, in any order", []string{"token.deleted", "lead.merged", "token.deleted"}, []string{"lead.merged", "token.deleted"}},
+		{
+			"duplicates, in any order", []string{"token.deleted", "lead.merged", "token.deleted"},
+			[]string{"lead.merged", "token.deleted"},
+		},
 		{
 			"each by name",
-			[]string{"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased", "token.created", "token.rotated", "token.expiring", "token.deleted"},
-			[]string{"lead.created", "lead.erased", "lead.merged", "lead.released", "lead.updated", "token.created", "token.deleted", "token.expiring", "token.rotated"},
+			[]string{
+				"lead.created", "lead.merged", "lead.updated", "lead.released", "lead.erased", "token.created",
+				"token.rotated", "token.expiring", "token.deleted",
+			},
+			[]string{
+				"lead.created", "lead.erased", "lead.merged", "lead.released", "lead.updated", "token.created",
+				"token.deleted", "token.expiring", "token.rotated",
+			},
 		},
 	} {
 		registered, _, err := Registration{URL: "https://example.com/", Events: c.events}.Register(false)
@@ -279,7 +290,9 @@ func TestRegister_Description(t *testing.T) {
 
 func TestRegister_CollectsErrors(t *testing.T) {
 	t.Parallel()
-	_, _, err := Registration{URL: "http://localhost", Events: []string{"x"}, Description: strings.Repeat("d", 501)}.Register(false)
+	_, _, err := Registration{
+		URL: "http://localhost", Events: []string{"x"}, Description: strings.Repeat("d", 501),
+	}.Register(false)
 	require.Equal(t, []string{"url", "events", "description"}, fields(t, err))
 }
 
@@ -305,9 +318,10 @@ func parameters(t *testing.T, query string) string {
 
 func FuzzRegisterURL(f *testing.F) {
 	for _, seed := range []string{
-		"https://example.com/a?b=c", "https://[::1]/", "https://[fe80::1%25eth0]/", "https://0x7f.1/", "https://127.0.0.1../",
-		"https://①②⑦.⓪.⓪.①/", "http://user:pw@host:99999/#", "https://bücher.example:8443/", "HTTPS://LOCALHOST.",
-		"https://example.com/?b\"", "https://example.com/?q=é+%22",
+		"https://example.com/a?b=c", "https://[::1]/", "https://[fe80::1%25eth0]/", "https://0x7f.1/",
+		"https://127.0.0.1../", "https://①②⑦.⓪.⓪.①/", "http://user:pw@host:99999/#",
+		"https://bücher.example:8443/", "HTTPS://LOCALHOST.", "https://example.com/?b\"",
+		"https://example.com/?q=é+%22",
 	} {
 		f.Add(seed)
 	}
@@ -336,7 +350,8 @@ func FuzzRegisterURL(f *testing.F) {
 		require.NotEmpty(t, host)
 		require.NotEqual(t, "localhost", strings.ToLower(host))
 		if addr, err := netip.ParseAddr(host); err == nil {
-			require.False(t, addr.Unmap().IsLoopback() || addr.Unmap().IsPrivate() || addr.IsLinkLocalUnicast() || addr.IsUnspecified())
+			require.False(t, addr.Unmap().IsLoopback() || addr.Unmap().IsPrivate() || addr.IsLinkLocalUnicast() ||
+				addr.IsUnspecified())
 			require.Empty(t, addr.Zone())
 		} else {
 			require.NotRegexp(t, `(^|\.)(0[xX][0-9a-fA-F]*|[0-9]+)$`, host, "an IPv4 address as a number")

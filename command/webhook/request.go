@@ -21,9 +21,11 @@ func (s State) Retry(account, deliveryID string) (event.WebhookRetried, error) {
 	return event.WebhookRetried{DeliveryID: deliveryID}, s.sendable(account)
 }
 
-// RetryFailed decides on making deliveries again that have failed since a time. The errors are ErrNotFound, ErrDisabled and
-// field.Errors.
-func (s State) RetryFailed(account string, since time.Time, deliveryIDs []string, now time.Time) (event.WebhookRetried, error) {
+// RetryFailed decides on making deliveries again that have failed since a time. The errors are ErrNotFound, ErrDisabled
+// and field.Errors.
+func (s State) RetryFailed(
+	account string, since time.Time, deliveryIDs []string, now time.Time,
+) (event.WebhookRetried, error) {
 	if err := s.sendable(account); err != nil {
 		return event.WebhookRetried{}, err
 	}
@@ -37,8 +39,8 @@ func (s State) RetryFailed(account string, since time.Time, deliveryIDs []string
 	return event.WebhookRetried{Since: since.UTC(), DeliveryIDs: deliveryIDs}, wrong.Err()
 }
 
-// Replay decides on sending the events of a span of time again. An until that is zero or in the future means now. The errors are
-// ErrNotFound, ErrDisabled, field.Errors and ErrReplayRunning.
+// Replay decides on sending the events of a span of time again. An until that is zero or in the future means now. The
+// errors are ErrNotFound, ErrDisabled, field.Errors and ErrReplayRunning.
 func (s State) Replay(account string, since, until, now time.Time) (event.WebhookReplayed, error) {
 	if err := s.sendable(account); err != nil {
 		return event.WebhookReplayed{}, err
@@ -62,7 +64,8 @@ func (s State) Replay(account string, since, until, now time.Time) (event.Webhoo
 	return event.WebhookReplayed{Since: since.UTC(), Until: until.UTC(), Generation: s.Replays + 1}, err
 }
 
-// EndReplay decides on the end of a replay. Failure is why it failed, or empty. Ok is false when the replay is not running.
+// EndReplay decides on the end of a replay. Failure is why it failed, or empty. Ok is false when the replay is not
+// running.
 func (s State) EndReplay(generation int, failure string) (_ event.WebhookReplayEnded, ok bool) {
 	ok = s.Live() && s.Replaying && s.Replays == generation
 	return event.WebhookReplayEnded{Generation: generation, Error: failure}, ok
@@ -78,8 +81,9 @@ func (s State) sendable(account string) error {
 	return nil
 }
 
-// DeliveryID returns the id of the delivery of an event to an endpoint. It depends only on these two and on the generation: 0 for
-// a live delivery, then one more for each replay. Its time is that of setOffBy, the event itself or the request to replay it.
+// DeliveryID returns the id of the delivery of an event to an endpoint. It depends only on these two and on the
+// generation: 0 for a live delivery, then one more for each replay. Its time is that of setOffBy, the event itself or
+// the request to replay it.
 func DeliveryID(setOffBy, eventID ulid.ULID, webhookID string, generation int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", eventID, webhookID, generation))
 	id := setOffBy

@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/command/field"
 )
 
-// Orders in which an endpoint is sent its deliveries. In a lane, the next one waits until the one before was delivered, or failed
-// for good.
+// Orders in which an endpoint is sent its deliveries. In a lane, the next one waits until the one before was delivered,
+// or failed for good.
 const (
 	Unordered  = "none"     // as they come
 	ByLead     = "lead"     // a lane for each lead, token or intake
@@ -51,8 +51,8 @@ func wrongRate(rate float64) string {
 
 // refusedHeaders are those that the sender sets, and those that are about the connection (RFC 9110, section 7.6.1).
 var refusedHeaders = []string{
-	"Host", "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
-	"Transfer-Encoding", "Upgrade", "User-Agent", "Accept-Encoding", "Expect", "Traceparent", "Tracestate",
+	"Host", "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Accept-Encoding", "Expect", "Traceparent", "Tracestate",
 }
 
 // ownHeaders returns headers under their canonical names, and the names in order.
@@ -69,7 +69,8 @@ func ownHeaders(asked map[string]string) (headers map[string]string, names []str
 		switch {
 		case !headerName(given):
 			wrong.Add(at, "is not a valid header name")
-		case slices.Contains(refusedHeaders, name), strings.HasPrefix(name, "Webhook-"), strings.HasPrefix(name, "Content-"):
+		case slices.Contains(refusedHeaders, name), strings.HasPrefix(name, "Webhook-"),
+			strings.HasPrefix(name, "Content-"):
 			wrong.Add(at, "is set by leadlog or by the connection")
 		case twice:
 			wrong.Add(at, "is given twice")
@@ -77,7 +78,8 @@ func ownHeaders(asked map[string]string) (headers map[string]string, names []str
 			wrong.Add(at, "must be the value itself, not the *** that is shown in its place")
 		case value == "" || len(value) > MaxHeaderValue:
 			wrong.Add(at, "must have 1 to 4096 bytes")
-		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) || !utf8.ValidString(value):
+		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) ||
+			!utf8.ValidString(value):
 			wrong.Add(at, "must not contain control characters")
 		default:
 			headers[name] = value

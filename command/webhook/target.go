@@ -37,7 +37,8 @@ func target(raw string, privateTargets bool) (sent, message string) {
 	return sent, message
 }
 
-// escaped returns a URL with everything escaped that a query may not have (RFC 3986, section 3.4). The client escapes paths.
+// escaped returns a URL with everything escaped that a query may not have (RFC 3986, section 3.4). The client escapes
+// paths.
 func escaped(raw string) string {
 	path, query, found := strings.Cut(raw, "?")
 	if !found {
@@ -61,8 +62,8 @@ func inQuery(c byte) bool {
 	return alphanumeric || strings.IndexByte("-._~!$&'()*+,;=:@/?", c) >= 0
 }
 
-// WrongURL returns why the form of a target is invalid, or "". Names are not resolved here: a name may have another address at each
-// dial, where it is checked, and an answer at registration would reveal internal names.
+// WrongURL returns why the form of a target is invalid, or "". Names are not resolved here: a name may have another
+// address at each dial, where it is checked, and an answer at registration would reveal internal names.
 func WrongURL(raw string, privateTargets bool) string {
 	if raw == "" {
 		return "is required"
@@ -70,7 +71,9 @@ func WrongURL(raw string, privateTargets bool) string {
 	if utf8.RuneCountInString(raw) > maxURL {
 		return tooLong
 	}
-	if !utf8.ValidString(raw) || strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
+	if !utf8.ValidString(raw) || strings.ContainsFunc(raw, func(r rune) bool {
+		return unicode.IsControl(r) || unicode.IsSpace(r)
+	}) {
 		return "must be text without spaces or control characters"
 	}
 	u, err := url.Parse(raw)
@@ -113,8 +116,8 @@ func badPort(port string, privateTargets bool) string {
 	return ""
 }
 
-// guard knows the addresses that are not public. 168.63.129.16 looks public, but on Azure it serves every machine its own
-// configuration. Ports are checked elsewhere.
+// guard knows the addresses that are not public. 168.63.129.16 looks public, but on Azure it serves every machine its
+// own configuration. Ports are checked elsewhere.
 var guard = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(netip.MustParsePrefix("168.63.129.16/32")))
 
 func badHost(host string, privateTargets bool) string {
@@ -138,19 +141,19 @@ func badHost(host string, privateTargets bool) string {
 	return ""
 }
 
-// localSuffixes end names that mean something in one network only: RFC 6761, RFC 6762, ICANN's .internal and the usual default
-// of a machine's own name.
+// localSuffixes end names that mean something in one network only: RFC 6761, RFC 6762, ICANN's .internal and the usual
+// default of a machine's own name.
 var localSuffixes = []string{".localhost", ".local", ".internal", ".localdomain"}
 
-// local reports whether a name can only be that of a host in our own network: it has one label, as localhost does, or ends in one
-// of localSuffixes.
+// local reports whether a name can only be that of a host in our own network: it has one label, as localhost does, or
+// ends in one of localSuffixes.
 func local(name string) bool {
 	return !strings.Contains(name, ".") ||
 		slices.ContainsFunc(localSuffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
-// asciiHost returns a host in the form in which it will be looked up. In other scripts a host can be mapped to a number or to
-// localhost without looking like it: 127。0。0。1, ｌｏｃａｌｈｏｓｔ.
+// asciiHost returns a host in the form in which it will be looked up. In other scripts a host can be mapped to a number
+// or to localhost without looking like it: 127。0。0。1, ｌｏｃａｌｈｏｓｔ.
 func asciiHost(host string) (name string, ok bool) {
 	name = host
 	if strings.ContainsFunc(host, func(r rune) bool { return r > unicode.MaxASCII }) {
@@ -173,8 +176,8 @@ func Public(addr netip.Addr) bool {
 	return guard.Safe(network, netip.AddrPortFrom(addr, 443).String(), nil) == nil
 }
 
-// numeric reports whether some resolvers would read a host as an address that is not in its plain form, such as 2130706433 or
-// 0x7f.1. Those are names whose last label is a number.
+// numeric reports whether some resolvers would read a host as an address that is not in its plain form, such as
+// 2130706433 or 0x7f.1. Those are names whose last label is a number.
 func numeric(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {

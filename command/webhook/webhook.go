@@ -1,5 +1,5 @@
-// Package webhook decides on webhook endpoints: valid URLs and event types, and changes of an endpoint. It is pure. Package
-// projection/delivery sends the webhooks.
+// Package webhook decides on webhook endpoints: valid URLs and event types, and changes of an endpoint. It is pure.
+// Package projection/delivery sends the webhooks.
 package webhook
 
 import (
@@ -48,8 +48,9 @@ var sentFacts = []event.Data{
 	event.IntakeSilent{}, event.IntakeResumed{},
 }
 
-// EventTypes returns the public types that an endpoint may subscribe to by name or by a pattern; "*" selects all of them. A webhook.test is not one of
-// them: it is sent to the endpoint that it tests, whatever types the endpoint subscribes to.
+// EventTypes returns the public types that an endpoint may subscribe to by name or by a pattern; "*" selects all of
+// them. A webhook.test is not one of them: it is sent to the endpoint that it tests, whatever types the endpoint
+// subscribes to.
 func EventTypes() []string {
 	names := make([]string, len(sentFacts))
 	for i, data := range sentFacts {
@@ -64,7 +65,8 @@ var sentAs = func() map[string]string {
 	for _, data := range sentFacts {
 		public[data.EventType()] = event.PublicName(data.EventType())
 	}
-	public[event.LeadJoined{}.EventType()] = event.PublicName(event.LeadUpdated{}.EventType()) // of the surviving lead; the source lead has no more events
+	// of the surviving lead; the source lead has no more events
+	public[event.LeadJoined{}.EventType()] = event.PublicName(event.LeadUpdated{}.EventType())
 	public[event.LeadSplit{}.EventType()] = event.PublicName(event.LeadUpdated{}.EventType())
 	return public
 }()

@@ -20,7 +20,8 @@ func fact(at time.Time, data event.Data) event.Fact {
 
 func live() State {
 	return Evolve(State{}, fact(createdAt, event.WebhookRegistered{
-		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, Description: "CRM"}, Slot: 7,
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}, Description: "CRM"},
+		Slot:            7,
 	}))
 }
 

@@ -1,8 +1,9 @@
-// Package worker has what reacts to the log and acts. The packages below it are the larger workers: they send webhooks, fetch the content of
-// arrivals, capture arrivals again and erase persons.
+// Package worker has what reacts to the log and acts. The packages below it are the larger workers: they send webhooks,
+// fetch the content of arrivals, capture arrivals again and erase persons.
 //
-// A worker is not a projection: reading the log again does not repeat what it did. It reads views, decides with a command, and appends the
-// outcome. So workers are below command and may import command, query and projection; only httpapi and cmd import them.
+// A worker is not a projection: reading the log again does not repeat what it did. It reads views, decides with a
+// command, and appends the outcome. So workers are below command and may import command, query and projection; only
+// httpapi and cmd import them.
 package worker
 
 import (
@@ -31,8 +32,9 @@ const (
 	contentAge      = 24 * time.Hour // no append takes as long
 )
 
-// Expiry announces API tokens that expire soon, forgets visitors without a lead who have been inactive for long, and deletes the
-// content of expired arrivals, and content without an event. Several processes may run it: each change is made once.
+// Expiry announces API tokens that expire soon, forgets visitors without a lead who have been inactive for long, and
+// deletes the content of expired arrivals, and content without an event. Several processes may run it: each change is
+// made once.
 type Expiry struct {
 	Query    *query.Reader
 	Handlers *command.Handlers
@@ -85,8 +87,8 @@ func (e Expiry) announceTokens(ctx context.Context) error {
 	return failed
 }
 
-// forgetVisitors forgets all visitors that have expired at a time. The next turn completes those that a failure or a killed process
-// left.
+// forgetVisitors forgets all visitors that have expired at a time. The next turn completes those that a failure or a
+// killed process left.
 func (e Expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 	forgotten := 0
 	var failed error // of one visitor: the others are forgotten all the same
@@ -118,7 +120,8 @@ func (e Expiry) sweepContent(ctx context.Context) error {
 	return err
 }
 
-// deleteArrivals deletes the content of all expired arrivals. The next turn completes those that a failure or a killed process left.
+// deleteArrivals deletes the content of all expired arrivals. The next turn completes those that a failure or a killed
+// process left.
 func (e Expiry) deleteArrivals(ctx context.Context, now time.Time) error {
 	deleted := 0
 	var failed error // of one arrival: the others are deleted all the same

@@ -66,7 +66,9 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	now := projectiontest.Start.Add(100 * day)
 	create := func(remaining time.Duration, days int, events ...event.Data) string {
 		id := w.NewID()
-		w.Append(t, "acme", event.TokenStream(id), append([]event.Data{event.TokenCreated{Name: id, Days: days, ExpiresAt: now.Add(remaining), Slot: 1}}, events...)...)
+		w.Append(t, "acme", event.TokenStream(id),
+			append([]event.Data{event.TokenCreated{Name: id, Days: days, ExpiresAt: now.Add(remaining), Slot: 1}},
+				events...)...)
 		return id
 	}
 	expiringSoon, last := create(6*day, 90), create(time.Minute, 90)
@@ -94,7 +96,9 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, waiting, "announced tokens are not due again")
 
-	w.Append(t, "acme", event.TokenStream(expiringSoon), event.TokenRotated{ExpiresAt: now.Add(90 * day), PreviousExpiresAt: now.Add(6 * day)})
+	w.Append(t, "acme", event.TokenStream(expiringSoon), event.TokenRotated{
+		ExpiresAt: now.Add(90 * day), PreviousExpiresAt: now.Add(6 * day),
+	})
 	w.Project(t)
 	require.NoError(t, announcer(t, w, now.Add(time.Hour)).announceTokens(t.Context()))
 	announced[later] = []time.Time{now.Add(7*day + time.Minute)}
@@ -102,23 +106,28 @@ func TestTokenExpiry_AnnouncedOnce(t *testing.T) {
 	w.Project(t)
 	require.NoError(t, announcer(t, w, now.Add(85*day)).announceTokens(t.Context()))
 	announced[expiringSoon] = append(announced[expiringSoon], now.Add(90*day))
-	require.Equal(t, announced[expiringSoon], announcements(t, w, expiringSoon)[expiringSoon], "the new expiry after a rotation is announced")
+	require.Equal(t, announced[expiringSoon], announcements(t, w, expiringSoon)[expiringSoon],
+		"the new expiry after a rotation is announced")
 }
 
 func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
 	id, created := w.NewID(), w.NewID()
-	w.Append(t, "acme", event.TokenStream(id), event.TokenCreated{Name: "short", Days: 7, ExpiresAt: projectiontest.Start.Add(token.Notice), Slot: 1})
-	w.Append(t, "acme", event.TokenStream(created), event.TokenCreated{Name: "longer", Days: 8, ExpiresAt: projectiontest.Start.Add(token.Notice + 24*time.Hour), Slot: 2})
+	w.Append(t, "acme", event.TokenStream(id), event.TokenCreated{
+		Name: "short", Days: 7, ExpiresAt: projectiontest.Start.Add(token.Notice), Slot: 1,
+	})
+	w.Append(t, "acme", event.TokenStream(created), event.TokenCreated{
+		Name: "longer", Days: 8, ExpiresAt: projectiontest.Start.Add(token.Notice + 24*time.Hour), Slot: 2,
+	})
 	w.Project(t)
 	require.NoError(t, announcer(t, w, projectiontest.Start.Add(2*24*time.Hour)).announceTokens(t.Context()))
 	require.Len(t, announcements(t, w, id, created), 1)
 	require.Len(t, announcements(t, w, created)[created], 1)
 }
 
-// Visitors of two accounts, with and without a lead, were active at different times. Two processes concurrently forget the expired
-// ones.
+// Visitors of two accounts, with and without a lead, were active at different times. Two processes concurrently forget
+// the expired ones.
 func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
@@ -142,10 +151,17 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 		storetest.AppendNext(t, store, stream, e)
 	}
 	recordActivity := func(account, visitor string, daysAgo int) {
-		add(account, names.Visitor(account, visitor), daysAgo, event.VisitorActed{VisitorID: visitor, Kind: "click", At: now.AddDate(0, 0, -daysAgo)})
+		add(account, names.Visitor(account, visitor), daysAgo, event.VisitorActed{
+			VisitorID: visitor, Kind: "click", At: now.AddDate(0, 0, -daysAgo),
+		})
 	}
-	add("acme", event.AccountStream("acme"), 500, event.AccountConfigured{Features: []string{}, Stages: []string{"new"}, Region: "IN", VisitorDays: 30})
-	add("acme", event.LeadStream(w.NewID()), 499, event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"}, Source: "api", VisitorID: "linked"})
+	add("acme", event.AccountStream("acme"), 500, event.AccountConfigured{
+		Features: []string{}, Stages: []string{"new"}, Region: "IN", VisitorDays: 30,
+	})
+	add("acme", event.LeadStream(w.NewID()), 499, event.LeadCreated{
+		ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"}, Source: "api",
+		VisitorID: "linked",
+	})
 	recordActivity("globex", "older", 396)
 	recordActivity("globex", "year", 394)
 	recordActivity("acme", "linked", 100)
@@ -158,8 +174,10 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	// The first rows are more than a page of old activity of a lead's visitor.
 	pgtest.Exec(t, w.Pool, `UPDATE views.visitor_activity SET position = position + 1000000`)
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO views.visitor_activity (position, activity_id, account, visitor_id, type, at, recorded_at, url, title, referrer, properties, stream)
-		SELECT n, 'filler-' || n, 'acme', 'linked', 'click', $1, $1, '', '', '', '{}', $2 FROM generate_series(1, 11000) AS n`,
+		INSERT INTO views.visitor_activity (position, activity_id, account, visitor_id, type, at, recorded_at, url,
+		  title, referrer, properties, stream)
+		SELECT n, 'filler-' || n, 'acme', 'linked', 'click', $1, $1, '', '', '', '{}', $2
+		FROM generate_series(1, 11000) AS n`,
 		now.AddDate(0, 0, -400), names.Visitor("acme", "linked"))
 
 	turn := func() {
@@ -191,7 +209,8 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 			require.Equal(t, forgotten, r.Erased, visitor)
 		}
 		require.Equal(t, forgotten, facts == 1, visitor)
-		shown := pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM views.visitor_activity WHERE stream = $1)`, stream)
+		shown := pgtest.Value[bool](t, w.Pool,
+			`SELECT EXISTS (SELECT FROM views.visitor_activity WHERE stream = $1)`, stream)
 		require.Equal(t, !forgotten, shown, visitor)
 	}
 
@@ -199,7 +218,9 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	recordActivity("acme", "old", 0)
 	turn()
 	projectiontest.Await(t, runner)
-	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.visitor_activity WHERE stream = $1`, names.Visitor("acme", "old")),
+	require.Equal(t, 1,
+		pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.visitor_activity WHERE stream = $1`,
+			names.Visitor("acme", "old")),
 		"a returning visitor has only new activity")
 }
 
@@ -220,7 +241,9 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 		at := now.AddDate(0, 0, -daysAgo)
 		var events []eventstore.Event
 		for _, data := range []event.Data{
-			event.ArrivalReceived{ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30), Raw: event.ArrivalRaw{Body: `{"name":"Zerlina"}`}}, outcome,
+			event.ArrivalReceived{
+				ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30), Raw: event.ArrivalRaw{Body: `{"name":"Zerlina"}`},
+			}, outcome,
 		} {
 			e := w.NewEvent()
 			e.At, e.Metadata.Account = at, "acme"
@@ -229,21 +252,27 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 			require.NoError(t, err)
 			events = append(events, e)
 		}
-		_, err := store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events})
+		_, err := store.Append(t.Context(), eventstore.Write{
+			Stream: stream, Expect: eventstore.NoStream, Events: events,
+		})
 		require.NoError(t, err)
 		return stream
 	}
 	quarantined := event.ArrivalQuarantined{Reasons: []event.ArrivalReason{{Field: "phone", Message: "is missing"}}}
 	states := map[string]string{
-		add(31, quarantined): "expired", add(30, event.ArrivalCaptured{LeadID: w.NewID(), EventID: w.NewID()}): "captured", add(29, quarantined): "quarantined",
+		add(31, quarantined): "expired",
+		add(30, event.ArrivalCaptured{LeadID: w.NewID(), EventID: w.NewID()}): "captured",
+		add(29, quarantined): "quarantined",
 	}
 	projectiontest.Await(t, runner)
 	var group sync.WaitGroup
 	for range 2 {
 		group.Go(func() {
 			e := Expiry{Query: query.New(w.Pool, store), Log: log,
-				Handlers: command.NewHandlers(command.Options{Store: store, Log: log, Now: func() time.Time { return now }}),
-				Eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
+				Handlers: command.NewHandlers(command.Options{
+					Store: store, Log: log, Now: func() time.Time { return now },
+				}),
+				Eraser: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
 			}
 			assert.NoError(t, e.deleteArrivals(context.Background(), now))
 		})
@@ -252,10 +281,15 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 	projectiontest.Await(t, runner)
 	for stream, state := range states {
 		kept := state == "quarantined"
-		require.Equal(t, state, pgtest.Value[string](t, w.Pool, `SELECT state FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
-		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT kept FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
-		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.key WHERE stream = $1)`, stream))
-		require.Equal(t, kept, pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.content WHERE stream = $1)`, stream))
+		require.Equal(t, state,
+			pgtest.Value[string](t, w.Pool,
+				`SELECT state FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
+		require.Equal(t, kept,
+			pgtest.Value[bool](t, w.Pool, `SELECT kept FROM views.arrival WHERE 'arrival-' || arrival_id = $1`, stream))
+		require.Equal(t, kept,
+			pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.key WHERE stream = $1)`, stream))
+		require.Equal(t, kept,
+			pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.content WHERE stream = $1)`, stream))
 		facts := 0
 		for r, err := range store.Read(t.Context(), stream, 0) {
 			require.NoError(t, err)
@@ -269,7 +303,8 @@ func TestArrivalExpiry_DeletesContent(t *testing.T) {
 	}
 	findings, err := verify.Verification{
 		URL: w.URL, Pool: w.Pool, Store: store.Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
-		Unerased: func(verify.UnfinishedErasure) {}, Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
+		Unerased:   func(verify.UnfinishedErasure) {},
+		Unfinished: forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool}}.Unfinished, HasKeys: store.HasKeys,
 	}.Run(t.Context())
 	require.NoError(t, err)
 	for _, finding := range findings {

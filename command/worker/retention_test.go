@@ -61,14 +61,16 @@ func TestRetention_ErasesDueLeads(t *testing.T) {
 	created := func(account string, daysAgo int, status string, received time.Time) (id string) {
 		id = w.NewID()
 		add(account, event.LeadStream(id), daysAgo, event.LeadCreated{
-			ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: status, Temperature: "warm"}, Source: "api",
+			ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: status, Temperature: "warm"},
+			Source:      "api",
 			KeptArrival: event.KeptArrival{ReceivedAt: received},
 		})
 		return id
 	}
 	configure := func(account string, days int, keep ...string) {
 		add(account, event.AccountStream(account), 0, event.AccountConfigured{
-			Features: []string{}, Stages: []string{"new", "Won", "Kept"}, Region: "IN", RetentionDays: days, KeepStages: keep,
+			Features: []string{}, Stages: []string{"new", "Won", "Kept"}, Region: "IN", RetentionDays: days,
+			KeepStages: keep,
 		})
 	}
 	received := now.AddDate(0, 0, -400)
@@ -79,7 +81,9 @@ func TestRetention_ErasesDueLeads(t *testing.T) {
 	add("acme", event.LeadStream(arrivedAgain), 20, event.LeadMerged{Source: "website"})
 	add("acme", event.LeadStream(changed), 20, event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
 	importedAgain := created("acme", 90, "new", time.Time{})
-	add("acme", event.LeadStream(importedAgain), 1, event.LeadMerged{Source: "csv_import", KeptArrival: event.KeptArrival{ReceivedAt: received}})
+	add("acme", event.LeadStream(importedAgain), 1, event.LeadMerged{
+		Source: "csv_import", KeptArrival: event.KeptArrival{ReceivedAt: received},
+	})
 	touched := created("acme", 90, "new", time.Time{})
 	endless := created("globex", 600, "new", time.Time{})
 	configure("acme", 30, "Kept")
@@ -88,18 +92,24 @@ func TestRetention_ErasesDueLeads(t *testing.T) {
 
 	process := func(keys forget.Keys) Retention {
 		return Retention{
-			Query: query.New(w.Pool, store, query.WithClock(func() time.Time { return now })), Log: log, Now: func() time.Time { return now },
-			Handlers: command.NewHandlers(command.Options{Store: store, Claims: names, Log: log, Now: func() time.Time { return now }}),
-			Eraser:   forget.Eraser{Keys: keys, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
+			Query: query.New(w.Pool, store, query.WithClock(func() time.Time { return now })), Log: log,
+			Now: func() time.Time { return now },
+			Handlers: command.NewHandlers(command.Options{
+				Store: store, Claims: names, Log: log, Now: func() time.Time { return now },
+			}),
+			Eraser: forget.Eraser{Keys: keys, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
 		}
 	}
 	r := process(store)
 	counted, err := r.Query.Retention(t.Context(), "acme")
 	require.NoError(t, err)
-	require.Equal(t, query.Retention{RetentionDays: 30, DueNow: 5, DueWithin7Days: 6, KeepStages: []string{"Kept"}}, counted)
+	require.Equal(t, query.Retention{
+		RetentionDays: 30, DueNow: 5, DueWithin7Days: 6, KeepStages: []string{"Kept"},
+	}, counted)
 	due, by, err := r.Query.DueLeads(t.Context(), "acme", query.DueLead{}, 10)
 	require.NoError(t, err)
-	require.Equal(t, []string{imported, oldest, importedAgain, touched, old}, ids(due), "those that were inactive for longest first")
+	require.Equal(t, []string{imported, oldest, importedAgain, touched, old}, ids(due),
+		"those that were inactive for longest first")
 	rest, _, err := r.Query.DueLeads(t.Context(), "acme", due[2], 10)
 	require.NoError(t, err)
 	require.Equal(t, ids(due[3:]), ids(rest))
@@ -128,8 +138,13 @@ func TestRetention_ErasesDueLeads(t *testing.T) {
 		}
 		require.IsType(t, event.LeadErased{}, last.Data)
 		require.Equal(t, "system:retention", last.Metadata.Actor)
-		require.False(t, pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.key WHERE stream = $1)`, event.LeadStream(id)))
-		require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.trail WHERE subject = $1 AND type = 'lead.erased' AND actor = 'system:retention'`, id))
+		require.False(t,
+			pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM person.key WHERE stream = $1)`,
+				event.LeadStream(id)))
+		require.Equal(t, 1,
+			pgtest.Value[int](t, w.Pool,
+				`SELECT count(*) FROM views.trail WHERE subject = $1 AND type = 'lead.erased'
+					AND actor = 'system:retention'`, id))
 	}
 	for _, id := range []string{fresh, kept, arrivedAgain, changed, touched, endless} {
 		require.True(t, pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM views.lead WHERE lead_id = $1)`, id))

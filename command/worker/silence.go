@@ -15,8 +15,8 @@ import (
 // silenceInterval is the time between two queries of an index that has few intakes.
 const silenceInterval = 5 * time.Second
 
-// Silence reports intakes without an arrival for longer than their owners expect, and the next arrival after that. Several processes may
-// run it: each silence is reported once, and so is its end.
+// Silence reports intakes without an arrival for longer than their owners expect, and the next arrival after that.
+// Several processes may run it: each silence is reported once, and so is its end.
 type Silence struct {
 	Query    *query.Reader
 	Handlers *command.Handlers

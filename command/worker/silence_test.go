@@ -32,11 +32,14 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	create := func(expect string, events ...event.Data) string {
 		id := w.NewID()
 		settings := event.IntakeSettings{Name: id, Kind: "form", Source: "website", Enabled: true, ExpectEvery: expect}
-		w.Append(t, "acme", event.IntakeStream(id), append([]event.Data{event.IntakeCreated{IntakeSettings: settings, Slot: 1}}, events...)...)
+		w.Append(t, "acme", event.IntakeStream(id),
+			append([]event.Data{event.IntakeCreated{IntakeSettings: settings, Slot: 1}}, events...)...)
 		return id
 	}
 	arrive := func(intakeID string, at time.Time) {
-		w.Append(t, "acme", event.ArrivalStream(w.NewID()), event.ArrivalReceived{IntakeID: intakeID, ReceivedAt: at, ExpiresAt: at.Add(time.Hour)},
+		w.Append(t, "acme", event.ArrivalStream(w.NewID()), event.ArrivalReceived{
+			IntakeID: intakeID, ReceivedAt: at, ExpiresAt: at.Add(time.Hour),
+		},
 			event.ArrivalDiscarded{Reason: event.DiscardedTest})
 	}
 	reported := func(ids ...string) (all [][]string) {
@@ -86,7 +89,9 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	arrive(quiet, now.Add(time.Minute))
 	w.Project(t)
 	turn(now.Add(2 * time.Minute))
-	require.Equal(t, [][]string{{"intake.silent", "intake.resumed"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
+	require.Equal(t, [][]string{{"intake.silent", "intake.resumed"}, {"intake.silent"}, {}, deleted},
+		reported(quiet, busy, unmonitored, deletedIntake))
 	turn(now.Add(2 * time.Hour))
-	require.Equal(t, [][]string{{"intake.silent", "intake.resumed", "intake.silent"}, {"intake.silent"}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
+	require.Equal(t, [][]string{{"intake.silent", "intake.resumed", "intake.silent"}, {"intake.silent"}, {}, deleted},
+		reported(quiet, busy, unmonitored, deletedIntake))
 }

@@ -19,8 +19,8 @@ type account struct {
 	drop bool
 }
 
-// accountOf returns the current user or, for root, the owner of an existing cluster, else the user postgres, else the user nobody.
-// PostgreSQL refuses to run as root.
+// accountOf returns the current user or, for root, the owner of an existing cluster, else the user postgres, else the
+// user nobody. PostgreSQL refuses to run as root.
 func accountOf(cluster string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}, nil
@@ -54,8 +54,8 @@ func ownerOf(path string) (uid, gid uint32, err error) {
 	return stat.Uid, stat.Gid, nil
 }
 
-// command returns a command that runs as the account, in a process group of its own, so that Ctrl-C signals only this process. Every
-// user can enter its working directory.
+// command returns a command that runs as the account, in a process group of its own, so that Ctrl-C signals only this
+// process. Every user can enter its working directory.
 func (a account) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = "/"
@@ -68,8 +68,8 @@ func (a account) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// environment keeps the search paths of programs and libraries only: PG* variables and locales would change the cluster. macOS needs
-// LC_ALL.
+// environment keeps the search paths of programs and libraries only: PG* variables and locales would change the
+// cluster. macOS needs LC_ALL.
 func environment(caller []string) []string {
 	env := []string{"LC_ALL=C", "TZ=UTC"}
 	for _, pair := range caller {
@@ -92,8 +92,8 @@ func (a account) mkdir(path string) error {
 	return os.Lchown(path, int(a.uid), int(a.gid))
 }
 
-// reaches reports whether the account can write to a directory of its own inside dir. It tries, because modes do not show access
-// lists, mount options and root-squashed network file systems.
+// reaches reports whether the account can write to a directory of its own inside dir. It tries, because modes do not
+// show access lists, mount options and root-squashed network file systems.
 func (a account) reaches(dir string) bool {
 	if !a.drop {
 		return true

@@ -40,15 +40,16 @@ func (e *NoBinariesError) Error() string {
 		fmt.Fprintf(&b, " (found version %d in %s)", found.Major, found.Dir)
 	}
 	if e.Major > 0 {
-		fmt.Fprintf(&b, "; install them: apt-get install postgresql-%d, or brew install postgresql@%d", e.Major, e.Major)
+		fmt.Fprintf(&b, "; install them: apt-get install postgresql-%d, or brew install postgresql@%d",
+			e.Major, e.Major)
 	} else {
 		b.WriteString("; install it: make postgres, or apt-get install postgresql, or brew install postgresql@17")
 	}
 	return b.String()
 }
 
-// FindBinaries searches PATH, pg_config's directory, and those of the packages of Debian, Red Hat, Homebrew and Postgres.app. The error
-// is a *NoBinariesError.
+// FindBinaries searches PATH, pg_config's directory, and those of the packages of Debian, Red Hat, Homebrew and
+// Postgres.app. The error is a *NoBinariesError.
 func FindBinaries() (Binaries, error) { return findBinaries(0) }
 
 // findBinaries searches for a major version, because a cluster runs only under the version that created it; 0 is any.

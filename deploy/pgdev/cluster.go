@@ -73,7 +73,8 @@ func (h home) basebackup(ctx context.Context, binaries Binaries, primary *Server
 	if err := h.account.mkdir(h.cluster()); err != nil {
 		return err
 	}
-	out, err := h.account.command(ctx, filepath.Join(binaries.Dir, "pg_basebackup"), "--pgdata="+h.cluster(), "--checkpoint=fast",
+	out, err := h.account.command(ctx, filepath.Join(binaries.Dir, "pg_basebackup"), "--pgdata="+h.cluster(),
+		"--checkpoint=fast",
 		"--no-sync", "--write-recovery-conf", "--dbname=application_name="+StandbyName+" user="+superuser,
 		"--host="+primary.running.socketDir, "--port="+strconv.Itoa(primary.running.port)).CombinedOutput()
 	if err != nil {

@@ -51,8 +51,8 @@ func openHome(opts Options, log *slog.Logger) (home, error) {
 	return homeIn(dir, fallbackRoot, log)
 }
 
-// homeIn prefers the directory that has a cluster already: when a directory becomes reachable, or unreachable, an empty database must
-// not replace the one with the data.
+// homeIn prefers the directory that has a cluster already: when a directory becomes reachable, or unreachable, an empty
+// database must not replace the one with the data.
 func homeIn(dir, fallback string, log *slog.Logger) (home, error) {
 	if err := makeDirs(dir); err != nil {
 		return home{}, err
@@ -134,7 +134,8 @@ func exists(path string) bool {
 
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
 
-// socketDir is in the home, or in /tmp if the home's path is too long for a socket or needs quoting in PostgreSQL's settings.
+// socketDir is in the home, or in /tmp if the home's path is too long for a socket or needs quoting in PostgreSQL's
+// settings.
 func (h home) socketDir() string {
 	dir := filepath.Join(h.dir, "socket")
 	if len(dir) <= longestSocketDir && plainPath.MatchString(dir) {
@@ -144,8 +145,8 @@ func (h home) socketDir() string {
 	return filepath.Join("/tmp", "leadlog-socket-"+hex.EncodeToString(sum[:6]))
 }
 
-// prepareSocketDir deletes the directory and creates it: PostgreSQL does not start if a socket's lock file names a zombie or another program. It
-// requires start.lock and no running server.
+// prepareSocketDir deletes the directory and creates it: PostgreSQL does not start if a socket's lock file names a
+// zombie or another program. It requires start.lock and no running server.
 func (h home) prepareSocketDir() (string, error) {
 	dir := h.socketDir()
 	if exists(dir) {
@@ -224,8 +225,8 @@ const (
 	startingPrefix = "leadlog-starting-"
 )
 
-// MkdirTemp creates a directory for a test's clusters that PostgreSQL's user can reach, unlike t.TempDir, whose parent is 0700. The
-// caller removes it.
+// MkdirTemp creates a directory for a test's clusters that PostgreSQL's user can reach, unlike t.TempDir, whose parent
+// is 0700. The caller removes it.
 func MkdirTemp(pattern string) (string, error) {
 	dir, err := os.MkdirTemp(tempDir(), pattern)
 	if err != nil {
@@ -234,9 +235,9 @@ func MkdirTemp(pattern string) (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 }
 
-// throwawayHome is a new directory in the first temporary directory that PostgreSQL's user can reach. In memory, a database is copied
-// in 30 ms. On ext4 that takes 300 ms after many databases were dropped: for each of a database's 300 files it skips the inodes that
-// were deleted within five minutes.
+// throwawayHome is a new directory in the first temporary directory that PostgreSQL's user can reach. In memory, a
+// database is copied in 30 ms. On ext4 that takes 300 ms after many databases were dropped: for each of a database's
+// 300 files it skips the inodes that were deleted within five minutes.
 func throwawayHome(log *slog.Logger) (home, error) {
 	account, err := accountOf("")
 	if err != nil {

@@ -55,8 +55,8 @@ func TestHome_UnreachableDirectory(t *testing.T) {
 	require.Equal(t, h, again)
 }
 
-// A service connects to its PostgreSQL by the port, which a restart must find free. The ephemeral range of Linux begins at 32768, those
-// of others later.
+// A service connects to its PostgreSQL by the port, which a restart must find free. The ephemeral range of Linux begins
+// at 32768, those of others later.
 func TestFreePort_BelowEphemeralRange(t *testing.T) {
 	t.Parallel()
 	for range 100 {

@@ -18,14 +18,15 @@ import (
 )
 
 const (
-	// retryFor is how long a start is retried after a kill -9: busy backends of the old server do not notice their parent's death, and
-	// hold its shared memory.
+	// retryFor is how long a start is retried after a kill -9: busy backends of the old server do not notice their
+	// parent's death, and hold its shared memory.
 	retryFor = 30 * time.Second
 	// largestLog is the size in bytes above which postgres.log is rotated at a start.
 	largestLog = 10 << 20
 )
 
-// accessRules trust connections over the socket, which its directory's mode protects, and require the password over TCP.
+// accessRules trust connections over the socket, which its directory's mode protects, and require the password over
+// TCP.
 const accessRules = `local all,replication all   trust
 host  all leadlog 127.0.0.1/32 scram-sha-256
 `
@@ -209,8 +210,8 @@ func settings(opts Options, h home, port int, socketDir string) []string {
 	return pairs
 }
 
-// freePort returns the wanted loopback port if it is free, and otherwise one that is below the ephemeral range if possible, so that no
-// other socket gets the port during a restart.
+// freePort returns the wanted loopback port if it is free, and otherwise one that is below the ephemeral range if
+// possible, so that no other socket gets the port during a restart.
 func freePort(wanted int) (int, error) {
 	var ports []int
 	if wanted > 0 {

@@ -12,8 +12,8 @@
 //	pg_hba.conf    who may connect
 //	postgres.log   PostgreSQL's log
 //
-// The kernel releases both locks when a process ends, even by a kill. So the last process stops PostgreSQL, and the next process adopts
-// a PostgreSQL that a killed process left, and stops it in turn.
+// The kernel releases both locks when a process ends, even by a kill. So the last process stops PostgreSQL, and the
+// next process adopts a PostgreSQL that a killed process left, and stops it in turn.
 package pgdev
 
 import (
@@ -31,7 +31,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Role and DatabaseName are created by Start. The role may log in and create databases. As in production, it is no superuser.
+// Role and DatabaseName are created by Start. The role may log in and create databases. As in production, it is no
+// superuser.
 const (
 	Role         = "leadlog"
 	DatabaseName = "leadlog"
@@ -160,8 +161,8 @@ func (s *Server) socketURL(role, database string) string {
 	return u.String()
 }
 
-// Stop ends this process's use of the server. The last user stops PostgreSQL, whether it was started or adopted. A throwaway cluster
-// is removed. Further calls return the first result.
+// Stop ends this process's use of the server. The last user stops PostgreSQL, whether it was started or adopted. A
+// throwaway cluster is removed. Further calls return the first result.
 func (s *Server) Stop(ctx context.Context) error {
 	s.stopOnce.Do(func() {
 		starting, err := lockExclusive(ctx, s.home.startLock())
@@ -224,8 +225,8 @@ func (s *Server) Restart(ctx context.Context, settings map[string]string) error 
 	return nil
 }
 
-// Promote makes a standby the primary, and returns when it is. It polls, because changes that the standby still replays can cancel a
-// statement that waits.
+// Promote makes a standby the primary, and returns when it is. It polls, because changes that the standby still replays
+// can cancel a statement that waits.
 func (s *Server) Promote(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -138,7 +138,8 @@ func TestStart_AfterKill(t *testing.T) {
 // The recovering server may be killed too.
 func TestStart_RetriesAfterKill(t *testing.T) {
 	t.Parallel()
-	// The program is written long before it is started: for as long as a child of another test has it open, its text is busy.
+	// The program is written long before it is started: for as long as a child of another test has it open, its text is
+	// busy.
 	programs := filepath.Dir(newDir(t))
 	does := filepath.Join(programs, "does")
 	require.NoError(t, os.WriteFile(filepath.Join(programs, "postgres"), []byte("#!/bin/sh\n. "+does+"\n"), 0o755))
@@ -166,7 +167,8 @@ func TestStart_BusyBackendOutlivesKill(t *testing.T) {
 		busy <- err
 	}()
 	require.Eventually(t, func() bool {
-		return ask(t, first.URL(), `SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'`) == "1"
+		return ask(t, first.URL(),
+			`SELECT count(*)::text FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'`) == "1"
 	}, testTimeout, 10*time.Millisecond)
 	require.NoError(t, syscall.Kill(first.running.pid, syscall.SIGKILL))
 	waitFor(t, first.Done())
@@ -222,8 +224,8 @@ func TestStart_Concurrent(t *testing.T) {
 	require.Equal(t, starters-1, adopted)
 }
 
-// At the next start, postmaster.pid may have the pid of another program, after a reboot, or of a zombie, in a container without a
-// process that reaps it.
+// At the next start, postmaster.pid may have the pid of another program, after a reboot, or of a zombie, in a container
+// without a process that reaps it.
 func TestStart_StalePidFile(t *testing.T) {
 	t.Parallel()
 	for name, other := range map[string]func(*testing.T, account) int{

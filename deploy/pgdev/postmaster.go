@@ -72,8 +72,8 @@ func (p postmaster) accepts(ctx context.Context) bool {
 	return true
 }
 
-// stop requests a fast shutdown, with a checkpoint, then an immediate one, from which the next start recovers. A throwaway cluster needs
-// no checkpoint.
+// stop requests a fast shutdown, with a checkpoint, then an immediate one, from which the next start recovers. A
+// throwaway cluster needs no checkpoint.
 func (p postmaster) stop(ctx context.Context, cluster string, throwaway bool) error {
 	signals := []os.Signal{syscall.SIGINT, syscall.SIGQUIT}
 	if throwaway {
@@ -100,7 +100,8 @@ func (p postmaster) stop(ctx context.Context, cluster string, throwaway bool) er
 	return fmt.Errorf("PostgreSQL (pid %d) does not end", p.pid)
 }
 
-// ends waits for the process's end. It may outlast ctx by a second: the second signal must follow, so that no server is left.
+// ends waits for the process's end. It may outlast ctx by a second: the second signal must follow, so that no server is
+// left.
 func (p postmaster) ends(ctx context.Context, cluster string, timeout time.Duration) bool {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
@@ -136,8 +137,9 @@ func (h home) adopt(ctx context.Context) (*postmaster, error) {
 	}
 }
 
-// clearStalePidFile removes postmaster.pid if its pid is a zombie or another program; PostgreSQL itself handles a pid that does not
-// exist. This is safe: the shared memory's key, from the data directory's inode, still prevents a second server.
+// clearStalePidFile removes postmaster.pid if its pid is a zombie or another program; PostgreSQL itself handles a pid
+// that does not exist. This is safe: the shared memory's key, from the data directory's inode, still prevents a second
+// server.
 func (h home) clearStalePidFile() error {
 	text, err := os.ReadFile(h.pidFile())
 	if errors.Is(err, os.ErrNotExist) {

@@ -23,7 +23,9 @@ func recorded(t testing.TB, n int) (eventstore.Recorded, event.Data) {
 	t.Helper()
 	at := time.Date(2026, 3, 1, 9, 0, n, 0, time.UTC)
 	data := []event.Data{
-		event.TokenCreated{Name: "CI \"ü\"", Prefix: "leadlog_a", Hash: []byte("hash"), Days: 30, ExpiresAt: at, Slot: 1},
+		event.TokenCreated{
+			Name: "CI \"ü\"", Prefix: "leadlog_a", Hash: []byte("hash"), Days: 30, ExpiresAt: at, Slot: 1,
+		},
 		event.TokenRotated{Prefix: "leadlog_b", Hash: []byte("hash"), ExpiresAt: at, PreviousExpiresAt: at},
 		event.TokenRefused{Reason: "rotated", Prefix: "leadlog_a"},
 		event.TokenDeleted{},
@@ -31,8 +33,11 @@ func recorded(t testing.TB, n int) (eventstore.Recorded, event.Data) {
 	eventType, encoded, err := event.Encode(data)
 	require.NoError(t, err)
 	return eventstore.Recorded{
-		Event: eventstore.Event{ID: ulid.ULID{14: byte(n >> 8), 15: byte(n)}, Type: eventType, At: at, Data: encoded, Metadata: event.Metadata{
-			Account: "acme", Actor: "user:ada", IP: "192.0.2.7", UserAgent: "a <browser>", RequestID: fmt.Sprint("r-", n),
+		Event: eventstore.Event{ID: ulid.ULID{
+			14: byte(n >> 8), 15: byte(n),
+		}, Type: eventType, At: at, Data: encoded, Metadata: event.Metadata{
+			Account: "acme", Actor: "user:ada", IP: "192.0.2.7", UserAgent: "a <browser>",
+			RequestID: fmt.Sprint("r-", n),
 		}},
 		Stream: event.TokenStream("T"), Revision: eventstore.Revision(n), Position: eventstore.Position(3*n + 7),
 	}, data
@@ -96,7 +101,9 @@ func TestCheck_EmptyLines(t *testing.T) {
 	lines, tree := exported(t, 3)
 	h, whole := checkpoint(t, tree), strings.Join(lines, "")
 	for _, end := range []string{"\n", "\r\n", "\n\n \n"} {
-		findings, events, err := audit.Check{Checkpoints: []merkle.Checkpoint{h}, Limit: 5}.Export(strings.NewReader(whole + end))
+		findings, events, err := audit.Check{
+			Checkpoints: []merkle.Checkpoint{h}, Limit: 5,
+		}.Export(strings.NewReader(whole + end))
 		require.NoError(t, err)
 		require.Empty(t, findings, "%q", end)
 		require.EqualValues(t, 3, events)
@@ -116,7 +123,8 @@ func TestCheck_DetectsAnyChangedByte(t *testing.T) {
 			changed[k] = string(b)
 			found := check(t, h, strings.Join(changed, ""))
 			require.NotEmpty(t, found, "byte %d of %s", i, lines[k])
-			require.True(t, strings.HasPrefix(found[0], fmt.Sprintf("line %d", k+1)), "%s: byte %d of %s", found[0], i, lines[k])
+			require.True(t, strings.HasPrefix(found[0], fmt.Sprintf("line %d", k+1)),
+				"%s: byte %d of %s", found[0], i, lines[k])
 			if b[len(b)-1] == '\n' {
 				require.Len(t, found, 1, "only this line is reported: byte %d of %s", i, lines[k])
 			}
@@ -168,7 +176,9 @@ func FuzzCheck_Export(f *testing.F) {
 func TestCheck_LimitsFindings(t *testing.T) {
 	t.Parallel()
 	_, tree := exported(t, 4)
-	findings, _, err := audit.Check{Checkpoints: []merkle.Checkpoint{checkpoint(t, tree)}, Limit: 2}.Export(strings.NewReader("a\nb\nc\nd\n"))
+	findings, _, err := audit.Check{
+		Checkpoints: []merkle.Checkpoint{checkpoint(t, tree)}, Limit: 2,
+	}.Export(strings.NewReader("a\nb\nc\nd\n"))
 	require.NoError(t, err)
 	require.Len(t, findings, 2)
 }
@@ -189,11 +199,17 @@ func TestCheck_MissingOrDuplicateEvents(t *testing.T) {
 		lines []string
 		want  []string
 	}{
-		"one is missing":  {[]string{lines[0], lines[2], lines[3], lines[4]}, []string{"line 2, event " + id(2) + ": is leaf 2 of the tree: leaf 1 is missing before it"}},
-		"two are missing": {[]string{lines[0], lines[3], lines[4]}, []string{"line 2, event " + id(3) + ": is leaf 3 of the tree: leaves 1 to 2 are missing before it"}},
-		"the last":        {lines[:4], []string{"the export ends early: leaf 4 of the tree, the last, is missing"}},
-		"the last two":    {lines[:3], []string{"the export ends early: leaves 3 to 4 of the tree are missing"}},
-		"all":             {nil, []string{"the export ends early: leaves 0 to 4 of the tree are missing"}},
+		"one is missing": {
+			[]string{lines[0], lines[2], lines[3], lines[4]},
+			[]string{"line 2, event " + id(2) + ": is leaf 2 of the tree: leaf 1 is missing before it"},
+		},
+		"two are missing": {
+			[]string{lines[0], lines[3], lines[4]},
+			[]string{"line 2, event " + id(3) + ": is leaf 3 of the tree: leaves 1 to 2 are missing before it"},
+		},
+		"the last":     {lines[:4], []string{"the export ends early: leaf 4 of the tree, the last, is missing"}},
+		"the last two": {lines[:3], []string{"the export ends early: leaves 3 to 4 of the tree are missing"}},
+		"all":          {nil, []string{"the export ends early: leaves 0 to 4 of the tree are missing"}},
 		"one is duplicated": {[]string{lines[0], lines[1], lines[1], lines[2], lines[3], lines[4]}, []string{
 			"line 3, event " + id(1) + ": is leaf 1 of the tree: it is out of order, or there twice",
 		}},
@@ -208,7 +224,9 @@ func TestCheck_MissingOrDuplicateEvents(t *testing.T) {
 		})
 	}
 	_, shorter := exported(t, 4)
-	require.Equal(t, []string{"the export goes on after leaf 3, where the checkpoint ends: one of size 5 is needed to check it"},
+	require.Equal(t, []string{
+		"the export goes on after leaf 3, where the checkpoint ends: one of size 5 is needed to check it",
+	},
 		check(t, checkpoint(t, shorter), strings.Join(lines, "")))
 }
 
@@ -222,7 +240,8 @@ func TestCheck_RewrittenLineHash(t *testing.T) {
 	require.NoError(t, err)
 	line, err := json.Marshal(e)
 	require.NoError(t, err)
-	require.Contains(t, check(t, checkpoint(t, tree), lines[0]+string(line)+"\n"+lines[2])[0], "not those of the checkpoint that was signed")
+	require.Contains(t, check(t, checkpoint(t, tree), lines[0]+string(line)+"\n"+lines[2])[0],
+		"not those of the checkpoint that was signed")
 	other := checkpoint(t, tree)
 	other.Account = "globex"
 	require.Contains(t, check(t, other, strings.Join(lines, ""))[0], "not those of the checkpoint that was signed")
@@ -250,11 +269,13 @@ func TestEntry_Digest(t *testing.T) {
 	moved.Position++
 	same, err := audit.NewEntry(moved, data, 0)
 	require.NoError(t, err)
-	require.Equal(t, first.Digest, same.Digest, "the position is not part of the digest, so a copied log keeps its proofs")
+	require.Equal(t, first.Digest, same.Digest,
+		"the position is not part of the digest, so a copied log keeps its proofs")
 	for name, change := range map[string]func(*eventstore.Recorded){
 		"id": func(r *eventstore.Recorded) { r.ID[3]++ }, "stream": func(r *eventstore.Recorded) { r.Stream += "x" },
-		"revision": func(r *eventstore.Recorded) { r.Revision++ }, "type": func(r *eventstore.Recorded) { r.Type = "token.created.v2" },
-		"time": func(r *eventstore.Recorded) { r.At = r.At.Add(time.Microsecond) },
+		"revision": func(r *eventstore.Recorded) { r.Revision++ },
+		"type":     func(r *eventstore.Recorded) { r.Type = "token.created.v2" },
+		"time":     func(r *eventstore.Recorded) { r.At = r.At.Add(time.Microsecond) },
 		"hash": func(r *eventstore.Recorded) {
 			r.Data = bytes.Replace(r.Data, []byte(`"slot":1`), []byte(`"slot":2`), 1)
 		},

@@ -19,8 +19,8 @@ import (
 // ErrCertificate means that a text is not a certificate of an erasure, or does not match its proof.
 var ErrCertificate = errors.New("not a certificate of an erasure")
 
-// Certificate certifies that a person was erased. Proof proves that lead.erased is on the log, with the hashes of the destroyed keys. The
-// rest is stated by the service without proof.
+// Certificate certifies that a person was erased. Proof proves that lead.erased is on the log, with the hashes of the
+// destroyed keys. The rest is stated by the service without proof.
 type Certificate struct {
 	LeadID         string                `json:"leadId"`
 	JoinedLeads    []string              `json:"joinedLeads"` // erased together with the lead
@@ -68,11 +68,15 @@ type NotifiedEndpoint struct {
 // cannotProve lists facts that no certificate proves.
 func cannotProve() []string {
 	return []string{
-		"That no copy of the key was kept: a key can be copied before it is destroyed. Backups of the key's database from before the erasure have it, until they are deleted.",
-		"What receivers did: an endpoint that acknowledged lead.erased may still have what it was sent before, and so may one that did not.",
+		"That no copy of the key was kept: a key can be copied before it is destroyed. Backups of the key's database " +
+			"from before the erasure have it, until they are deleted.",
+		"What receivers did: an endpoint that acknowledged lead.erased may still have what it was sent before, and " +
+			"so may one that did not.",
 		"What was exported, read or copied before the erasure: files, reports and screens keep what they show.",
-		"That the deliveries and the time of issue are as stated here: they are the service's own record, and not in the tree.",
-		"That the log has no other data of the person: events from before there were keys, and what was written into the wrong person's lead.",
+		"That the deliveries and the time of issue are as stated here: they are the service's own record, and not " +
+			"in the tree.",
+		"That the log has no other data of the person: events from before there were keys, and what was written into " +
+			"the wrong person's lead.",
 	}
 }
 
@@ -84,10 +88,11 @@ func NewCertificate(erased eventstore.Recorded, proof []byte, now time.Time) (c 
 	}
 	fact, metadata, err := readErasure(content)
 	c = Certificate{
-		LeadID: event.LeadID(erased.Stream), Proof: string(proof), CannotProve: cannotProve(), IssuedAt: FormatTime(now),
+		LeadID: event.LeadID(erased.Stream), Proof: string(proof), CannotProve: cannotProve(),
+		IssuedAt: FormatTime(now),
 		Erasure: CertifiedErasure{
-			ID: erased.ID.String(), Type: event.PublicName(erased.Type), Stream: erased.Stream, Revision: erased.Revision,
-			At: FormatTime(erased.At), Actor: metadata.Actor, Stored: content,
+			ID: erased.ID.String(), Type: event.PublicName(erased.Type), Stream: erased.Stream,
+			Revision: erased.Revision, At: FormatTime(erased.At), Actor: metadata.Actor, Stored: content,
 		},
 	}
 	c.JoinedLeads, c.KeyCommitments = named(fact)
@@ -111,8 +116,8 @@ func named(fact event.LeadErased) ([]string, []event.KeyCommitment) {
 	return append([]string{}, fact.Leads...), append([]event.KeyCommitment{}, fact.KeyCommitments...)
 }
 
-// OpenCertificate verifies a certificate, or the JSON response that contains one, without the service: its proof must be valid, and match
-// the certificate. The errors are ErrCertificate and those of OpenReceipt.
+// OpenCertificate verifies a certificate, or the JSON response that contains one, without the service: its proof must
+// be valid, and match the certificate. The errors are ErrCertificate and those of OpenReceipt.
 func OpenCertificate(text []byte, trust merkle.Trust) (c Certificate, r Receipt, err error) {
 	var answer struct {
 		Data *Certificate `json:"data"`

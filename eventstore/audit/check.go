@@ -14,18 +14,21 @@ import (
 	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
-// Check compares an export, as JSON lines, with checkpoints of one account's tree: the export must contain exactly the tree of the newest
-// checkpoint, and must begin with the tree of each older one.
+// Check compares an export, as JSON lines, with checkpoints of one account's tree: the export must contain exactly the
+// tree of the newest checkpoint, and must begin with the tree of each older one.
 type Check struct {
 	Checkpoints []merkle.Checkpoint      // at least one
 	Limit       int                      // maximum number of findings
 	Progress    func(events, size int64) // may be nil
 }
 
-// Export reads an export to its end, in constant memory. It returns findings, as sentences that name the events, or the number of events if
-// there are none. The error means that the export could not be read.
+// Export reads an export to its end, in constant memory. It returns findings, as sentences that name the events, or the
+// number of events if there are none. The error means that the export could not be read.
 func (c Check) Export(r io.Reader) (findings []string, events int64, err error) {
-	checking := checking{Check: c, newest: slices.MaxFunc(c.Checkpoints, func(a, b merkle.Checkpoint) int { return cmp.Compare(a.N, b.N) })}
+	checking := checking{
+		Check:  c,
+		newest: slices.MaxFunc(c.Checkpoints, func(a, b merkle.Checkpoint) int { return cmp.Compare(a.N, b.N) }),
+	}
 	if err := checking.compare(); err != nil {
 		return nil, 0, err
 	}
@@ -115,7 +118,8 @@ func (c *checking) compare() error {
 			return err
 		}
 		if head != signed.Tree {
-			c.find("the first %d events are not those of the checkpoint that was signed (account %s), though each matches its "+
+			c.find("the first %d events are not those of the checkpoint that was signed (account %s), though each "+
+				"matches its "+
 				"lineHash: one or more were rewritten, or are of another account", signed.N, signed.Account)
 			return nil
 		}
@@ -146,6 +150,7 @@ func (c *checking) end() {
 	case c.next < size:
 		c.find("the export ends early: leaves %d to %d of the tree are missing", c.next, size-1)
 	case c.next > size:
-		c.find("the export goes on after leaf %d, where the checkpoint ends: one of size %d is needed to check it", size-1, c.next)
+		c.find("the export goes on after leaf %d, where the checkpoint ends: one of size %d is needed to check it",
+			size-1, c.next)
 	}
 }

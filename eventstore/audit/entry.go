@@ -1,12 +1,13 @@
-// Package audit makes the leaves of the trees of eventstore/merkle, and checks what the service proves with them: the receipt of an event, the
-// certificate of an erasure, and the export of an account's token events.
+// Package audit makes the leaves of the trees of eventstore/merkle, and checks what the service proves with them: the
+// receipt of an event, the certificate of an erasure, and the export of an account's token events.
 //
-// There is a tree over the whole log, whose leaves are all events, and one for each account. An auditor of an account has all leaves of its
-// tree, and so can detect a missing one. The tree of the log proves that an event is on the log, but not to an auditor of an account that no
-// event was left out.
+// There is a tree over the whole log, whose leaves are all events, and one for each account. An auditor of an account
+// has all leaves of its tree, and so can detect a missing one. The tree of the log proves that an event is on the log,
+// but not to an auditor of an account that no event was left out.
 //
-// The leaves of an account's tree are the events that auditors see: token.created, token.rotated, token.expiring, token.deleted and
-// token.refused. Samples of successful uses are not leaves: they only show when a token was last used, and would be most of the tree.
+// The leaves of an account's tree are the events that auditors see: token.created, token.rotated, token.expiring,
+// token.deleted and token.refused. Samples of successful uses are not leaves: they only show when a token was last
+// used, and would be most of the tree.
 //
 // The package is pure, except that it reads the export that it checks.
 package audit
@@ -38,8 +39,8 @@ type Entry struct {
 	UserAgent string              `json:"userAgent"`
 	RequestID string              `json:"requestId"`
 	Data      jsontext.Value      `json:"data"` // without the hash of the token's value
-	// Digest is the event's leaf hash in the tree of the log, which covers also what is not shown, such as the hash of the token's value. It is
-	// in hexadecimal: spreadsheets treat base64 that starts with a plus sign as a formula.
+	// Digest is the event's leaf hash in the tree of the log, which covers also what is not shown, such as the hash of
+	// the token's value. It is in hexadecimal: spreadsheets treat base64 that starts with a plus sign as a formula.
 	Digest string `json:"digest"`
 	// Leaf is the event's index in the account's tree, from 0.
 	Leaf int64 `json:"leaf"`
@@ -93,7 +94,8 @@ func Shown(data event.Data) (jsontext.Value, error) { return json.Marshal(shown(
 // FormatTime formats a time like the API.
 func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{}, event.TokenRefused{})
+var leafTypes = event.Types(event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{},
+	event.TokenDeleted{}, event.TokenRefused{})
 
 // IsLeaf reports whether events of a stored type are leaves of their account's tree.
 func IsLeaf(eventType string) bool { return slices.Contains(leafTypes, eventType) }
@@ -112,8 +114,9 @@ func NewEntry(e eventstore.Recorded, data event.Data, leaf int64) (Entry, error)
 	}, err
 }
 
-// LeafHash returns the entry's hash as a leaf of an account's tree: the RFC 6962 hash of the canonical JSON (RFC 8785) of the account and
-// the line, without position, leaf and lineHash. The position changes when the log is copied to another store.
+// LeafHash returns the entry's hash as a leaf of an account's tree: the RFC 6962 hash of the canonical JSON (RFC 8785)
+// of the account and the line, without position, leaf and lineHash. The position changes when the log is copied to
+// another store.
 func (e Entry) LeafHash(account string) (tlog.Hash, error) {
 	leaf, err := json.Marshal(struct {
 		Account string `json:"account"`

@@ -25,9 +25,9 @@ func LogLeaf(stored eventstore.Recorded) (tlog.Hash, error) {
 //
 //	{"at":"2026-11-21T07:44:02.556Z","id":"01M7…","revision":0,"stored":"9f86…","stream":"lead-01M7…","type":"lead.created.v1"}
 //
-// stored is the SHA-256, in hexadecimal, of the other data on the log: the metadata as JSON, a newline and the data. The event must be in
-// stored form, sealed, so that the leaf does not change when a person is erased. The record has no position, so it does not change either
-// when the log is copied to another store.
+// stored is the SHA-256, in hexadecimal, of the other data on the log: the metadata as JSON, a newline and the data.
+// The event must be in stored form, sealed, so that the leaf does not change when a person is erased. The record has no
+// position, so it does not change either when the log is copied to another store.
 func LogRecord(stored eventstore.Recorded) ([]byte, error) {
 	var h LeafHasher
 	if _, err := h.Leaf(&stored); err != nil {
@@ -101,7 +101,8 @@ func appendContent(content, metadata, data []byte) []byte {
 	return append(append(append(content, metadata...), '\n'), data...)
 }
 
-// appendTime formats a time like the API, with microseconds only if there are any: the log's times are whole milliseconds.
+// appendTime formats a time like the API, with microseconds only if there are any: the log's times are whole
+// milliseconds.
 func appendTime(b []byte, t time.Time) []byte {
 	const whole, finer = "2006-01-02T15:04:05.000Z", "2006-01-02T15:04:05.000000Z"
 	if t.Nanosecond()/int(time.Microsecond)%1000 == 0 {

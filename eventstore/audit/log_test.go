@@ -15,12 +15,13 @@ import (
 	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
-// Stored checkpoints are compared with those of later versions. The hashes were computed by another program according to
-// deploy/docs/audit.md.
+// Stored checkpoints are compared with those of later versions. The hashes were computed by another program according
+// to deploy/docs/audit.md.
 func TestLog_KnownRoot(t *testing.T) {
 	t.Parallel()
 	first := eventstore.Recorded{Stream: "lead-1", Revision: 3, Position: 9, Event: eventstore.Event{
-		ID: ulid.ULID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, Type: "lead.created.v1", At: time.UnixMicro(1_790_000_000_000_123),
+		ID: ulid.ULID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, Type: "lead.created.v1",
+		At:       time.UnixMicro(1_790_000_000_000_123),
 		Metadata: event.Metadata{Account: "acme", Actor: "user:ada", Line: "7"}, Data: []byte(`{"source":"api"}`),
 	}}
 	second := first
@@ -32,7 +33,10 @@ func TestLog_KnownRoot(t *testing.T) {
 		log.Add(leaf)
 		head, err := log.Head()
 		require.NoError(t, err)
-		require.Equal(t, []string{"FhC4oIWUNVkitkXRzf9MJ+U8frqejeglF9acCEZIdOA=", "1sb7+pvn4welEpzYPbJv4DVZuyt6g497aq2t8GW9lrk="}[head.N-1], head.Hash.String())
+		require.Equal(t,
+			[]string{
+				"FhC4oIWUNVkitkXRzf9MJ+U8frqejeglF9acCEZIdOA=", "1sb7+pvn4welEpzYPbJv4DVZuyt6g497aq2t8GW9lrk=",
+			}[head.N-1], head.Hash.String())
 	}
 }
 
@@ -66,9 +70,16 @@ func TestLogLeaf_Fields(t *testing.T) {
 func TestLeafHasher_AnyOrder(t *testing.T) {
 	t.Parallel()
 	long := eventstore.Recorded{Stream: "lead-1", Revision: 12, Event: eventstore.Event{
-		ID: ulid.ULID{1}, Type: "lead.created.v1", At: time.UnixMicro(1_790_000_000_000_123), Metadata: event.Metadata{Account: "acme", IP: "192.0.2.1"}, Data: []byte(`{"name":"Asha"}`),
+		ID: ulid.ULID{1}, Type: "lead.created.v1", At: time.UnixMicro(1_790_000_000_000_123),
+		Metadata: event.Metadata{Account: "acme", IP: "192.0.2.1"}, Data: []byte(`{"name":"Asha"}`),
 	}}
-	short := eventstore.Recorded{Stream: "claim-1", Event: eventstore.Event{ID: ulid.ULID{2}, Type: "claim.taken.v1", At: long.At, Metadata: event.Metadata{Account: "acme"}, Data: []byte("{}")}}
+	short := eventstore.Recorded{
+		Stream: "claim-1",
+		Event: eventstore.Event{
+			ID: ulid.ULID{2}, Type: "claim.taken.v1", At: long.At, Metadata: event.Metadata{Account: "acme"},
+			Data: []byte("{}"),
+		},
+	}
 	later := short
 	later.At = later.At.Add(time.Second)
 	var h audit.LeafHasher

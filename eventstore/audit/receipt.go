@@ -34,7 +34,8 @@ func ParseLeaf(record []byte) (l Leaf, err error) {
 	if err != nil || !bytes.Equal(written, record) {
 		return Leaf{}, errors.New("not in canonical form")
 	}
-	if _, err := time.Parse(time.RFC3339Nano, l.At); err != nil || !event.ValidID(l.ID) || len(l.Stored) != hex.EncodedLen(sha256.Size) || l.Revision < 0 {
+	if _, err := time.Parse(time.RFC3339Nano, l.At); err != nil || !event.ValidID(l.ID) ||
+		len(l.Stored) != hex.EncodedLen(sha256.Size) || l.Revision < 0 {
 		return Leaf{}, errors.New("not the record of an event")
 	}
 	return l, nil
@@ -52,8 +53,8 @@ type Receipt struct {
 	merkle.Proof
 }
 
-// OpenReceipt verifies a receipt without the service: a proof that the log's tree has the leaf of an event. The errors are those of
-// merkle.Trust.OpenProof.
+// OpenReceipt verifies a receipt without the service: a proof that the log's tree has the leaf of an event. The errors
+// are those of merkle.Trust.OpenProof.
 func OpenReceipt(text []byte, trust merkle.Trust) (r Receipt, err error) {
 	if r.Proof, err = trust.OpenProof(text); err != nil {
 		return r, err
@@ -79,8 +80,8 @@ type shownEvent struct {
 // ErrEvent means that a text is not an event from a list of the service.
 var ErrEvent = errors.New("not an event of a list of the service")
 
-// Compare compares the receipt with an event from a list of the service, in JSON. It returns the first difference, as a sentence, or an
-// empty string. The error is ErrEvent.
+// Compare compares the receipt with an event from a list of the service, in JSON. It returns the first difference, as a
+// sentence, or an empty string. The error is ErrEvent.
 func (r Receipt) Compare(shown []byte) (difference string, err error) {
 	var e shownEvent
 	if err := json.Unmarshal(shown, &e); err != nil {

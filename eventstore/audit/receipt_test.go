@@ -33,7 +33,8 @@ func newSigner(t testing.TB, name string, seed byte) *merkle.Signer {
 	return s
 }
 
-// fixedWitness signs at a fixed time, so that a receipt is the same in every process. The signer of the library takes the present time.
+// fixedWitness signs at a fixed time, so that a receipt is the same in every process. The signer of the library takes
+// the present time.
 type fixedWitness struct {
 	*torchwood.CosignatureSigner
 	key ed25519.PrivateKey
@@ -60,7 +61,9 @@ func erased(t testing.TB) eventstore.Recorded {
 	lead, joined := ulid.ULID{15: 1}.String(), ulid.ULID{15: 2}.String()
 	eventType, data, err := event.Encode(event.LeadErased{
 		Leads: []string{joined}, Claims: []string{"claim-00"},
-		KeyCommitments: []event.KeyCommitment{{LeadID: lead, Commitment: strings.Repeat("0a", 32)}, {LeadID: joined, Commitment: strings.Repeat("0b", 32)}},
+		KeyCommitments: []event.KeyCommitment{{LeadID: lead, Commitment: strings.Repeat("0a", 32)}, {
+			LeadID: joined, Commitment: strings.Repeat("0b", 32),
+		}},
 	})
 	require.NoError(t, err)
 	return eventstore.Recorded{
@@ -103,7 +106,9 @@ func receiptOf(t testing.TB, e eventstore.Recorded, witnesses ...fixedWitness) (
 	for _, w := range witnesses {
 		signers, trust.Witnesses = append(signers, w), append(trust.Witnesses, w.Verifier().String())
 	}
-	signed, err := note.Sign(&note.Note{Text: torchwood.Checkpoint{Origin: logOrigin, Tree: tlog.Tree{N: size, Hash: root}}.String()}, signers...)
+	signed, err := note.Sign(&note.Note{
+		Text: torchwood.Checkpoint{Origin: logOrigin, Tree: tlog.Tree{N: size, Hash: root}}.String(),
+	}, signers...)
 	require.NoError(t, err)
 	return string(merkle.FormatProof(leaf, index, path, signed)), trust
 }
@@ -119,7 +124,9 @@ func TestReceipt_Opens(t *testing.T) {
 		Stream: event.LeadStream(ulid.ULID{15: 1}.String()), Type: "lead.erased.v1",
 	}, r.Leaf)
 	require.Equal(t, []any{int64(4), int64(7), logOrigin}, []any{r.Index, r.Checkpoint.N, r.Checkpoint.Origin})
-	require.Equal(t, []string{witness.Name(), other.Name()}, []string{r.Checkpoint.Cosignatures[0].Witness, r.Checkpoint.Cosignatures[1].Witness})
+	require.Equal(t, []string{witness.Name(), other.Name()}, []string{
+		r.Checkpoint.Cosignatures[0].Witness, r.Checkpoint.Cosignatures[1].Witness,
+	})
 	require.True(t, r.Checkpoint.Cosignatures[0].Verified)
 	require.Equal(t, cosignedAt, r.Checkpoint.Cosignatures[0].At)
 
@@ -140,16 +147,32 @@ func TestReceipt_Trust(t *testing.T) {
 		trust merkle.Trust
 		err   error
 	}{
-		"the log alone":          {merkle.Trust{PublicKey: trust.PublicKey}, nil},
-		"one of two":             {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 1}, nil},
-		"two of two":             {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 2}, merkle.ErrCosignatures},
-		"another witness":        {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{other}, Quorum: 1}, merkle.ErrCosignatures},
-		"a witness, not the log": {merkle.Trust{PublicKey: newSigner(t, logOrigin, 2).PublicKey(), Witnesses: []string{witness}, Quorum: 1}, merkle.ErrSignature},
+		"the log alone": {merkle.Trust{PublicKey: trust.PublicKey}, nil},
+		"one of two": {
+			merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 1}, nil,
+		},
+		"two of two": {
+			merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, other}, Quorum: 2},
+			merkle.ErrCosignatures,
+		},
+		"another witness": {
+			merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{other}, Quorum: 1}, merkle.ErrCosignatures,
+		},
+		"a witness, not the log": {
+			merkle.Trust{PublicKey: newSigner(t, logOrigin, 2).PublicKey(), Witnesses: []string{witness}, Quorum: 1},
+			merkle.ErrSignature,
+		},
 		"the seed":               {merkle.Trust{Seed: bytes.Repeat([]byte{1}, 32)}, nil},
 		"no key":                 {merkle.Trust{}, merkle.ErrPublicKey},
 		"witness key as log key": {merkle.Trust{PublicKey: witness}, merkle.ErrPublicKey},
-		"log key as witness key": {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{trust.PublicKey}, Quorum: 1}, merkle.ErrWitnessKey},
-		"a witness key twice":    {merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, witness}, Quorum: 1}, merkle.ErrWitnessKey},
+		"log key as witness key": {
+			merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{trust.PublicKey}, Quorum: 1},
+			merkle.ErrWitnessKey,
+		},
+		"a witness key twice": {
+			merkle.Trust{PublicKey: trust.PublicKey, Witnesses: []string{witness, witness}, Quorum: 1},
+			merkle.ErrWitnessKey,
+		},
 	} {
 		_, err := audit.OpenReceipt([]byte(text), c.trust)
 		require.ErrorIs(t, err, c.err, name)
@@ -168,7 +191,9 @@ func TestReceipt_RefusesTreeOfAccount(t *testing.T) {
 	for account, want := range map[string]error{"": nil, "acme": merkle.ErrProof} {
 		signed, err := signer.SignTree(account, head)
 		require.NoError(t, err)
-		_, err = audit.OpenReceipt(merkle.FormatProof(leaf, 0, nil, []byte(signed)), merkle.Trust{PublicKey: signer.PublicKey()})
+		_, err = audit.OpenReceipt(merkle.FormatProof(leaf, 0, nil, []byte(signed)), merkle.Trust{
+			PublicKey: signer.PublicKey(),
+		})
 		require.ErrorIs(t, err, want)
 	}
 }
@@ -208,8 +233,10 @@ func TestParseLeaf_OneEncoding(t *testing.T) {
 	_, err = audit.ParseLeaf(record)
 	require.NoError(t, err)
 	for _, change := range [][2]string{
-		{`"revision":4`, `"revision":-4`}, {`"revision":4`, `"revision":4.0`}, {`"revision":4`, `"revision": 4`}, {`"at":"2026`, `"at":"x026`},
-		{`,"type"`, `,"more":1,"type"`}, {`"stored":"`, `"stored":"00`}, {`"type":"lead`, `"type":"\u006cead`}, {`"id":"0000`, `"id":"u000`}, {`{"at"`, `{"At"`},
+		{`"revision":4`, `"revision":-4`}, {`"revision":4`, `"revision":4.0`}, {`"revision":4`, `"revision": 4`},
+		{`"at":"2026`, `"at":"x026`},
+		{`,"type"`, `,"more":1,"type"`}, {`"stored":"`, `"stored":"00`}, {`"type":"lead`, `"type":"\u006cead`},
+		{`"id":"0000`, `"id":"u000`}, {`{"at"`, `{"At"`},
 	} {
 		changed := strings.Replace(string(record), change[0], change[1], 1)
 		require.NotEqual(t, string(record), changed)
@@ -223,7 +250,10 @@ func TestReceipt_Compare(t *testing.T) {
 	text, trust := receiptOf(t, erased(t))
 	r, err := audit.OpenReceipt([]byte(text), trust)
 	require.NoError(t, err)
-	shown := map[string]any{"id": r.Leaf.ID, "type": "lead.erased", "revision": 4, "position": 9, "at": "2026-03-01T09:00:00.005Z", "data": map[string]any{}}
+	shown := map[string]any{
+		"id": r.Leaf.ID, "type": "lead.erased", "revision": 4, "position": 9, "at": "2026-03-01T09:00:00.005Z",
+		"data": map[string]any{},
+	}
 	compare := func(change map[string]any) (string, error) {
 		given := map[string]any{}
 		for _, from := range []map[string]any{shown, change} {
@@ -246,11 +276,13 @@ func TestReceipt_Compare(t *testing.T) {
 		require.Empty(t, difference)
 	}
 	for name, other := range map[string]any{
-		"id": ulid.ULID{15: 3}.String(), "type": "lead.merged", "revision": 5, "at": "2026-03-01T09:00:00.006Z", "stream": "lead-2",
+		"id": ulid.ULID{15: 3}.String(), "type": "lead.merged", "revision": 5, "at": "2026-03-01T09:00:00.006Z",
+		"stream": "lead-2",
 	} {
 		difference, err := compare(map[string]any{name: other})
 		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(difference, fmt.Sprintf("%s is %v in the event, and ", name, other)), difference)
+		require.True(t, strings.HasPrefix(difference, fmt.Sprintf("%s is %v in the event, and ", name, other)),
+			difference)
 		if name != "stream" {
 			_, err = compare(map[string]any{name: nil})
 			require.ErrorIs(t, err, audit.ErrEvent, name)
@@ -327,7 +359,9 @@ func TestOpenCertificate_DetectsChanges(t *testing.T) {
 		"erasure.revision": func(c *audit.Certificate) { c.Erasure.Revision++ },
 		"erasure.at":       func(c *audit.Certificate) { c.Erasure.At = "2026-03-01T09:00:00.006Z" },
 		"erasure.actor":    func(c *audit.Certificate) { c.Erasure.Actor = "user:eve" },
-		"erasure.stored":   func(c *audit.Certificate) { c.Erasure.Stored = append(slices.Clone(c.Erasure.Stored), ' ') },
+		"erasure.stored": func(c *audit.Certificate) {
+			c.Erasure.Stored = append(slices.Clone(c.Erasure.Stored), ' ')
+		},
 	} {
 		changed := c
 		change(&changed)
@@ -353,7 +387,8 @@ func FuzzOpenCertificate(f *testing.F) {
 	f.Add([]byte(base64.StdEncoding.EncodeToString(text)))
 	f.Fuzz(func(t *testing.T, given []byte) {
 		if opened, _, err := audit.OpenCertificate(given, trust); err == nil {
-			require.Equal(t, []any{c.LeadID, c.KeyCommitments, c.Erasure}, []any{opened.LeadID, opened.KeyCommitments, opened.Erasure})
+			require.Equal(t, []any{c.LeadID, c.KeyCommitments, c.Erasure},
+				[]any{opened.LeadID, opened.KeyCommitments, opened.Erasure})
 		}
 	})
 }

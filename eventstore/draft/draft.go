@@ -1,5 +1,5 @@
-// Package draft is a log for dry runs. Its appends are read after the events of the log below, but are only in memory. The log below is
-// never written to.
+// Package draft is a log for dry runs. Its appends are read after the events of the log below, but are only in memory.
+// The log below is never written to.
 package draft
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Store is a draft on a store. It keeps all its appends in memory. Subscriptions, the head and the epoch are those of the log below,
-// without the draft.
+// Store is a draft on a store. It keeps all its appends in memory. Subscriptions, the head and the epoch are those of
+// the log below, without the draft.
 type Store struct {
 	eventstore.Store // the log below
 
@@ -35,9 +35,9 @@ func On(below eventstore.Store) *Store {
 	return &Store{Store: below, streams: map[string]*stream{}}
 }
 
-// Append implements eventstore.Store, except that repeated appends are not idempotent: the result of an append to a draft is never lost. A
-// check of a stream that the draft has not changed always passes: the stream was just read, and concurrent appends of others are not part
-// of the draft.
+// Append implements eventstore.Store, except that repeated appends are not idempotent: the result of an append to a
+// draft is never lost. A check of a stream that the draft has not changed always passes: the stream was just read, and
+// concurrent appends of others are not part of the draft.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	if err := eventstore.Validate(writes); err != nil {
 		return 0, err
@@ -93,7 +93,8 @@ func (s *Store) add(w eventstore.Write, end eventstore.Expected) {
 	for _, e := range w.Events {
 		s.position++
 		here.events = append(here.events, eventstore.Recorded{
-			Event: e, Stream: w.Stream, Revision: here.first + eventstore.Revision(len(here.events)), Position: s.position,
+			Event: e, Stream: w.Stream, Revision: here.first + eventstore.Revision(len(here.events)),
+			Position: s.position,
 		})
 	}
 }

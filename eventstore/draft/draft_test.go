@@ -16,7 +16,8 @@ import (
 func events(texts ...string) (all []eventstore.Event) {
 	for _, text := range texts {
 		all = append(all, eventstore.Event{
-			ID: ulid.Make(), Type: "thing.happened.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: fmt.Appendf(nil, "%q", text),
+			ID: ulid.Make(), Type: "thing.happened.v1", At: time.Now().UTC().Truncate(time.Millisecond),
+			Data: fmt.Appendf(nil, "%q", text),
 		})
 	}
 	return all
@@ -39,12 +40,18 @@ func texts(t *testing.T, store eventstore.Store, stream string, from eventstore.
 func TestDraft_ContinuesLog(t *testing.T) {
 	t.Parallel()
 	below := storetest.Memory()
-	storetest.Append(t, below, eventstore.Write{Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two")})
+	storetest.Append(t, below, eventstore.Write{
+		Stream: "old", Expect: eventstore.NoStream, Events: events("one", "two"),
+	})
 	store := draft.On(below)
 
-	first := storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.At(1), Events: events("three")},
+	first := storetest.Append(t, store, eventstore.Write{
+		Stream: "old", Expect: eventstore.At(1), Events: events("three"),
+	},
 		eventstore.Write{Stream: "new", Expect: eventstore.NoStream, Events: events("hello")})
-	second := storetest.Append(t, store, eventstore.Write{Stream: "old", Expect: eventstore.Any, Events: events("four", "five")})
+	second := storetest.Append(t, store, eventstore.Write{
+		Stream: "old", Expect: eventstore.Any, Events: events("four", "five"),
+	})
 	require.Greater(t, second, first)
 	require.Equal(t, []string{`"one"`, `"two"`, `"three"`, `"four"`, `"five"`}, texts(t, store, "old", 0))
 	require.Equal(t, []string{`"two"`, `"three"`, `"four"`, `"five"`}, texts(t, store, "old", 1))
@@ -73,10 +80,14 @@ func TestDraft_Conflicts(t *testing.T) {
 		{eventstore.Write{Stream: "new", Expect: eventstore.At(0), Events: events("x")}, eventstore.NoStream},
 		{eventstore.Check("old", eventstore.At(0)), 1},
 	} {
-		_, err := store.Append(t.Context(), eventstore.Write{Stream: "other", Expect: eventstore.NoStream, Events: events("y")}, c.write)
+		_, err := store.Append(t.Context(), eventstore.Write{
+			Stream: "other", Expect: eventstore.NoStream, Events: events("y"),
+		}, c.write)
 		conflict := eventstore.Conflict(err)
 		require.NotNil(t, conflict, "%v", c.write)
-		require.Equal(t, eventstore.ConflictError{Stream: c.write.Stream, Expected: c.write.Expect, Actual: c.actual}, *conflict)
+		require.Equal(t, eventstore.ConflictError{
+			Stream: c.write.Stream, Expected: c.write.Expect, Actual: c.actual,
+		}, *conflict)
 		require.Empty(t, texts(t, store, "other", 0), "a failed append writes nothing")
 	}
 	_, err := store.Append(t.Context(), eventstore.Write{Stream: "", Expect: eventstore.Any, Events: events("x")})

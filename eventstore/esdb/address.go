@@ -79,8 +79,8 @@ func configuration(address string, log *slog.Logger) (*client.Configuration, err
 	return config, nil
 }
 
-// supported removes unknown parameters, which the client would report to the standard logger, and rejects an invalid deadline, which
-// the client would ignore.
+// supported removes unknown parameters, which the client would report to the standard logger, and rejects an invalid
+// deadline, which the client would ignore.
 func supported(parameters string, log *slog.Logger) (query string, err error) {
 	values, err := url.ParseQuery(parameters)
 	if err != nil {
@@ -96,7 +96,8 @@ func supported(parameters string, log *slog.Logger) (query string, err error) {
 				return "", errors.New("defaultDeadline is not a number of milliseconds")
 			}
 		case name == "keepaliveinterval":
-			if ms, err := strconv.Atoi(value); err == nil && ms >= 0 && time.Duration(ms)*time.Millisecond < shortestKeepAlive {
+			if ms, err := strconv.Atoi(value); err == nil && ms >= 0 &&
+				time.Duration(ms)*time.Millisecond < shortestKeepAlive {
 				values.Del(key)
 			}
 		}
@@ -124,7 +125,8 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// clientLogger logs the client's messages. Failures are also returned as errors and logged by the caller, so here they are details.
+// clientLogger logs the client's messages. Failures are also returned as errors and logged by the caller, so here they
+// are details.
 func clientLogger(log *slog.Logger) client.LoggingFunc {
 	return func(level client.LogLevel, format string, arguments ...any) {
 		if len(arguments) == 1 {

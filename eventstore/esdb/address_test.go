@@ -17,14 +17,16 @@ import (
 func TestConfiguration_Schemes(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]client.Configuration{
-		"esdb://localhost:2113?tls=false":           {Address: "localhost:2113", DisableTLS: true},
-		"kurrentdb://localhost":                     {Address: "localhost:2113"},
-		"kdb://localhost":                           {Address: "localhost:2113"},
-		"KurrentDB://localhost:1":                   {Address: "localhost:1"},
-		"esdb+discover://cluster.example:2113":      {Address: "cluster.example:2113", DnsDiscover: true},
-		"kurrentdb+discover://cluster.example":      {Address: "cluster.example:2113", DnsDiscover: true},
-		"kurrentdb://admin:se%40cret@db:2113?":      {Address: "db:2113", Username: "admin", Password: "se@cret"},
-		"esdb://db?nodePreference=follower":         {Address: "db:2113", NodePreference: client.NodePreferenceFollower},
+		"esdb://localhost:2113?tls=false":      {Address: "localhost:2113", DisableTLS: true},
+		"kurrentdb://localhost":                {Address: "localhost:2113"},
+		"kdb://localhost":                      {Address: "localhost:2113"},
+		"KurrentDB://localhost:1":              {Address: "localhost:1"},
+		"esdb+discover://cluster.example:2113": {Address: "cluster.example:2113", DnsDiscover: true},
+		"kurrentdb+discover://cluster.example": {Address: "cluster.example:2113", DnsDiscover: true},
+		"kurrentdb://admin:se%40cret@db:2113?": {Address: "db:2113", Username: "admin", Password: "se@cret"},
+		"esdb://db?nodePreference=follower": {
+			Address: "db:2113", NodePreference: client.NodePreferenceFollower,
+		},
 		"esdb://db?keepAliveInterval=5":             {Address: "db:2113", KeepAliveInterval: 10 * time.Second},
 		"esdb://db?keepAliveInterval=0":             {Address: "db:2113", KeepAliveInterval: 10 * time.Second},
 		"esdb://db?keepAliveInterval=20000&other=1": {Address: "db:2113", KeepAliveInterval: 20 * time.Second},
@@ -51,7 +53,8 @@ func TestConfiguration_SeveralNodes(t *testing.T) {
 	got, err := configuration("kurrentdb://admin:changeit@a:1,b:2,c?tlsVerifyCert=false", slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	require.Equal(t, "admin", got.Username)
-	require.Equal(t, []*client.EndPoint{{Host: "a", Port: 1}, {Host: "b", Port: 2}, {Host: "c", Port: 2113}}, got.GossipSeeds)
+	require.Equal(t, []*client.EndPoint{{Host: "a", Port: 1}, {Host: "b", Port: 2}, {Host: "c", Port: 2113}},
+		got.GossipSeeds)
 	require.True(t, got.SkipCertificateVerification)
 }
 
@@ -59,11 +62,13 @@ func TestConfiguration_InvalidAddress(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{
 		"", "localhost:2113", "postgres://u:changeit@db/leadlog", "esdb://u:changeit@", "esdb://u:changeit@db:port",
-		"esdb://u:changeit@db/path", "esdb://u:change it@db", "esdb://u:changeit%zz@db", "esdb://u:changeit@db?tls=perhaps",
-		"esdb://u:changeit@db?nodePreference=best", "esdb://u:changeit@db?defaultDeadline=soon",
-		"esdb://u:changeit@db?defaultDeadline=0", "esdb://u:changeit@db?keepAliveInterval=soon", "esdb://u:changeit@db?a=%zz",
-		"esdb://u:changeit@db?tlsCaFile=/none", "esdb://u:changeit@db?userCertFile=/none", "esdb://:changeit@db",
-		"esdb://u:changeit@db:65536", "esdb://u:changeit@db:0", "esdb://u:changeit@a:1,b:99999", "esdb://u:changeit@a:70000/",
+		"esdb://u:changeit@db/path", "esdb://u:change it@db", "esdb://u:changeit%zz@db",
+		"esdb://u:changeit@db?tls=perhaps", "esdb://u:changeit@db?nodePreference=best",
+		"esdb://u:changeit@db?defaultDeadline=soon", "esdb://u:changeit@db?defaultDeadline=0",
+		"esdb://u:changeit@db?keepAliveInterval=soon", "esdb://u:changeit@db?a=%zz",
+		"esdb://u:changeit@db?tlsCaFile=/none", "esdb://u:changeit@db?userCertFile=/none",
+		"esdb://:changeit@db", "esdb://u:changeit@db:65536", "esdb://u:changeit@db:0", "esdb://u:changeit@a:1,b:99999",
+		"esdb://u:changeit@a:70000/",
 	} {
 		_, err := configuration(address, slog.New(slog.DiscardHandler))
 		require.ErrorContains(t, err, "event store address: ", address)

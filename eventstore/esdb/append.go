@@ -37,8 +37,9 @@ func (s *Store) appendGroup(ctx context.Context, group []eventstore.Append) []ev
 	return results
 }
 
-// append makes one append; the package comment describes the protocol. After a lost connection a record is sent again, and the server
-// detects by its id that it is stored. Attempts that conflict with appends of other processes are repeated until the timeout.
+// append makes one append; the package comment describes the protocol. After a lost connection a record is sent again,
+// and the server detects by its id that it is stored. Attempts that conflict with appends of other processes are
+// repeated until the timeout.
 func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventstore.Position, error) {
 	a := appending{Store: s, given: writes, id: ulid.Make().String()}
 	for _, w := range writes {
@@ -55,7 +56,8 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 		if !errors.Is(err, errMoved) || time.Now().After(retry.until) {
 			return position, err
 		}
-		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed+1)*time.Millisecond, 20*time.Millisecond))) // an attempt detects an ended ctx
+		// an attempt detects an ended ctx
+		_ = eventstore.Sleep(ctx, rand.N(min(time.Duration(a.failed+1)*time.Millisecond, 20*time.Millisecond)))
 	}
 }
 
@@ -110,8 +112,8 @@ func (a *appending) attempt(ctx context.Context) (eventstore.Position, error) {
 	return position, err
 }
 
-// chooseHome returns the index of the last write that expects a state, or of the last write. Streams that are appended to without an
-// expectation have more concurrent writers.
+// chooseHome returns the index of the last write that expects a state, or of the last write. Streams that are appended
+// to without an expectation have more concurrent writers.
 func (a *appending) chooseHome() int {
 	for i, w := range slices.Backward(a.writes) {
 		if w.Expect != eventstore.Any {
@@ -166,8 +168,8 @@ func (a *appending) transact(ctx context.Context) (eventstore.Position, error) {
 	return position, nil
 }
 
-// findTails finds the tails of the written and the checked streams, if possible in the cache. The error is errRefused if one is not as
-// expected.
+// findTails finds the tails of the written and the checked streams, if possible in the cache. The error is errRefused
+// if one is not as expected.
 func (a *appending) findTails(ctx context.Context) error {
 	n := len(a.writes)
 	return concurrently(n+len(a.checks), func(i int) error {
@@ -203,8 +205,8 @@ func (a *appending) findChecked(ctx context.Context, c *check) error {
 	})
 }
 
-// cachedTail returns a stream's cached tail, if it is at the revision that an append expects. A stream that is expected to be new is
-// presumed to be. If the cache is outdated, the append conflicts, and the retry reads the tail.
+// cachedTail returns a stream's cached tail, if it is at the revision that an append expects. A stream that is expected
+// to be new is presumed to be. If the cache is outdated, the append conflicts, and the retry reads the tail.
 func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail, bool) {
 	if a.failed > 0 {
 		return tail{}, false
@@ -216,8 +218,8 @@ func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail,
 	return known, ok && known.end == expect
 }
 
-// findEnd reads the tail of a written stream, and waits until no transaction is pending on it. The holder is the append's own transaction
-// if it has placed locks, otherwise empty.
+// findEnd reads the tail of a written stream, and waits until no transaction is pending on it. The holder is the
+// append's own transaction if it has placed locks, otherwise empty.
 func (a *appending) findEnd(ctx context.Context, w *target, holder string) error {
 	return a.retryTransient(ctx, func(ctx context.Context) (err error) {
 		for {
@@ -241,8 +243,8 @@ func (a *appending) findEnd(ctx context.Context, w *target, holder string) error
 	})
 }
 
-// storedBefore reports whether the same append is already on the log, if one of its writes expects nothing. Otherwise a conflict reveals
-// it.
+// storedBefore reports whether the same append is already on the log, if one of its writes expects nothing. Otherwise a
+// conflict reveals it.
 func (a *appending) storedBefore(ctx context.Context) (eventstore.Position, bool, error) {
 	anything := false
 	for _, w := range a.writes {
@@ -282,7 +284,9 @@ func (a *appending) lockAll(ctx context.Context, transaction string, size int) e
 		return err
 	})
 	if err != nil && locked.Load() { // abort at once, so that no other append waits for the locks
-		_ = a.closeSlot(ctx, lock{Transaction: transaction, Home: home.Stream, Slot: home.tail.number}, home.Events[0].At)
+		_ = a.closeSlot(ctx, lock{
+			Transaction: transaction, Home: home.Stream, Slot: home.tail.number,
+		}, home.Events[0].At)
 	}
 	return err
 }
@@ -295,7 +299,8 @@ func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error
 			l := first
 			l.Index += i
 			var err error
-			if locks[i], err = encodeProvisional(lockType, l, w.Stream, e.At, eventstore.Revision(w.tail.end)+1+eventstore.Revision(i)); err != nil {
+			if locks[i], err = encodeProvisional(lockType, l, w.Stream, e.At,
+				eventstore.Revision(w.tail.end)+1+eventstore.Revision(i)); err != nil {
 				return err
 			}
 		}
@@ -317,7 +322,9 @@ func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error
 }
 
 // store appends all events to the home, at the slot of the transaction, and returns the position of the last.
-func (a *appending) store(ctx context.Context, home target, proposed []client.EventData) (position eventstore.Position, err error) {
+func (a *appending) store(
+	ctx context.Context, home target, proposed []client.EventData,
+) (position eventstore.Position, err error) {
 	err = a.retryTransient(ctx, func(ctx context.Context) error {
 		result, err := a.send(ctx, home.Stream, home.tail.number, proposed)
 		if err != nil {
@@ -377,8 +384,8 @@ func (a *appending) rememberTails(size int) {
 	}
 }
 
-// refused returns the reason of errRefused: the same append is already on the log, or a stream is not as expected. If neither is true any
-// more, it returns errMoved.
+// refused returns the reason of errRefused: the same append is already on the log, or a stream is not as expected. If
+// neither is true any more, it returns errMoved.
 func (a *appending) refused(ctx context.Context) (eventstore.Position, error) {
 	ends := make([]eventstore.Expected, len(a.given))
 	err := concurrently(len(a.given), func(i int) error {
@@ -452,9 +459,11 @@ func (a *appending) search(ctx context.Context, w *target) (err error) {
 	return err
 }
 
-// find searches a stream backwards for the events of a write that expects nothing. The time of the first id bounds the search: events that
-// were created well before it cannot follow.
-func (s *Store) find(ctx context.Context, w eventstore.Write) (end tail, position eventstore.Position, found bool, err error) {
+// find searches a stream backwards for the events of a write that expects nothing. The time of the first id bounds the
+// search: events that were created well before it cannot follow.
+func (s *Store) find(
+	ctx context.Context, w eventstore.Write,
+) (end tail, position eventstore.Position, found bool, err error) {
 	made := ulid.Time(w.Events[0].ID.Time()).Add(-skew)
 	var later []*record // from the newest backwards
 	end, err = s.backwards(ctx, w.Stream, searchPage, func(e *record) bool {
@@ -468,7 +477,8 @@ func (s *Store) find(ctx context.Context, w eventstore.Write) (end tail, positio
 	return end, position, found, err
 }
 
-// startOf compares the events of a write with the records read backwards to the first of them, and returns the position of the last one.
+// startOf compares the events of a write with the records read backwards to the first of them, and returns the position
+// of the last one.
 func startOf(backwards []*record, events []eventstore.Event) (eventstore.Position, bool) {
 	first := len(backwards) - 1
 	if first+1 < len(events) {
@@ -482,11 +492,15 @@ func startOf(backwards []*record, events []eventstore.Event) (eventstore.Positio
 	return backwards[first-len(events)+1].Position, true
 }
 
-// send makes one append call. The call is not cancelled with the caller's context, but ends at its own deadline: if it is cancelled while
-// sending, the library reads memory that gRPC is still writing.
-func (s *Store) send(ctx context.Context, stream string, after eventstore.Expected, proposed []client.EventData) (*client.WriteResult, error) {
+// send makes one append call. The call is not cancelled with the caller's context, but ends at its own deadline: if it
+// is cancelled while sending, the library reads memory that gRPC is still writing.
+func (s *Store) send(
+	ctx context.Context, stream string, after eventstore.Expected, proposed []client.EventData,
+) (*client.WriteResult, error) {
 	if s.beforeCall != nil {
-		if err := s.beforeCall(fmt.Sprintf("append %s to %s after %d", proposed[0].EventType, stream, after)); err != nil {
+		if err := s.beforeCall(
+			fmt.Sprintf("append %s to %s after %d", proposed[0].EventType, stream, after),
+		); err != nil {
 			return nil, err
 		}
 	}

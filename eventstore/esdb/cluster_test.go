@@ -21,7 +21,9 @@ func TestCluster_ReadsFromLeader(t *testing.T) {
 	writer := open(t, esdb.Options{URL: leader.URL()})
 	mustAppend(t, writer, start("token-1", fact(`{}`)))
 	follower.Freeze()
-	position := mustAppend(t, writer, eventstore.Write{Stream: "token-1", Expect: 0, Events: []eventstore.Event{fact(`{}`)}})
+	position := mustAppend(t, writer, eventstore.Write{
+		Stream: "token-1", Expect: 0, Events: []eventstore.Event{fact(`{}`)},
+	})
 
 	onFollower := func() *esdb.Store { return open(t, esdb.Options{URL: follower.URL() + "&nodePreference=follower"}) }
 	_, err := onFollower().Append(within(t), eventstore.Check("token-1", 0), start("lead-1", fact(`{}`)))
@@ -32,12 +34,14 @@ func TestCluster_ReadsFromLeader(t *testing.T) {
 	require.Equal(t, position, head)
 }
 
-// The client library has a race, which the race detector reports in a few of a thousand leader changes: after a failed send it reads the
-// headers of the call while gRPC writes them, because it closes the connection to switch to the new leader. The store retries the error
-// in either case.
+// The client library has a race, which the race detector reports in a few of a thousand leader changes: after a failed
+// send it reads the headers of the call while gRPC writes them, because it closes the connection to switch to the new
+// leader. The store retries the error in either case.
 func TestCluster_LeaderChanges(t *testing.T) {
 	t.Parallel()
-	if built, ok := debug.ReadBuildInfo(); ok && slices.Contains(built.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if built, ok := debug.ReadBuildInfo(); ok && slices.Contains(built.Settings, debug.BuildSetting{
+		Key: "-race", Value: "true",
+	}) {
 		t.Skip("a race in the client library")
 	}
 	first := esdbtest.Start(t)
@@ -46,7 +50,9 @@ func TestCluster_LeaderChanges(t *testing.T) {
 		"several seeds": first.ClusterURL(second),
 		"DNS discovery": strings.Replace(first.DiscoverURL(), "esdb", "kurrentdb", 1),
 	} {
-		t.Run(name, func(t *testing.T) { followLeaders(t, open(t, esdb.Options{URL: url + oneDiscovery}), first, second) })
+		t.Run(name, func(t *testing.T) {
+			followLeaders(t, open(t, esdb.Options{URL: url + oneDiscovery}), first, second)
+		})
 		second.Reopen()
 	}
 }

@@ -16,14 +16,14 @@ import (
 
 // connection provides a client of the library and replaces it when its connection is lost.
 //
-// The library's connection is a goroutine, to which every call sends over an unbuffered channel. While the goroutine discovers a node,
-// calls wait and ignore their contexts. When discovery fails, the goroutine ends: later calls fail, and calls that are about to send
-// wait forever. Closing the client makes those panic. Therefore:
+// The library's connection is a goroutine, to which every call sends over an unbuffered channel. While the goroutine
+// discovers a node, calls wait and ignore their contexts. When discovery fails, the goroutine ends: later calls fail,
+// and calls that are about to send wait forever. Closing the client makes those panic. Therefore:
 //   - every call runs in its own goroutine, which is abandoned when the call's context ends;
 //   - a client that has not found a node yet has one call at a time, and the others wait outside;
 //   - a client that lost its node gets no more calls, and is replaced after a backoff;
-//   - it is closed when its last call has returned, or after a timeout if streams are still open, and the panic is recovered.
-//     Closing does not release a call that opens a stream, because the library may then never return.
+//   - it is closed when its last call has returned, or after a timeout if streams are still open, and the panic is
+//     recovered. Closing does not release a call that opens a stream, because the library may then never return.
 type connection struct {
 	config    *client.Configuration
 	log       *slog.Logger
@@ -139,7 +139,8 @@ func (v *visit) left(err error) {
 	}
 }
 
-// find makes the client discover a node if it has none, by requesting the server's version. Other calls may enter after that.
+// find makes the client discover a node if it has none, by requesting the server's version. Other calls may enter after
+// that.
 func (v *visit) find() error {
 	if v.first == nil {
 		return nil
@@ -159,8 +160,8 @@ func (v *visit) succeeded() {
 	v.conn.judge(v.link, nil)
 }
 
-// open records that the visit's call has opened a stream. The mutex orders the call before a later close of the client, which the library
-// does not do.
+// open records that the visit's call has opened a stream. The mutex orders the call before a later close of the client,
+// which the library does not do.
 func (v *visit) open() {
 	v.conn.mu.Lock()
 	defer v.conn.mu.Unlock()
@@ -231,8 +232,8 @@ func (c *connection) closeLater(l *link) {
 	})
 }
 
-// hold makes a call of the client that opens a stream, and returns when the call or its context ends. The caller ends the visit. A stream
-// that is opened after the context has ended is closed.
+// hold makes a call of the client that opens a stream, and returns when the call or its context ends. The caller ends
+// the visit. A stream that is opened after the context has ended is closed.
 func hold[T any](
 	ctx context.Context, c *connection, closeLate func(T), do func(context.Context, *client.Client) (T, error),
 ) (T, *visit, error) {
@@ -286,7 +287,8 @@ func ask[T any](ctx context.Context, c *connection, do func(context.Context, *cl
 	return value, err
 }
 
-// onLeader requires that the leader responds. The library's option has no effect: it sets the header on incoming metadata.
+// onLeader requires that the leader responds. The library's option has no effect: it sets the header on incoming
+// metadata.
 func onLeader(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "requires-leader", "true")
 }

@@ -31,8 +31,8 @@ func TestConnection_ClientPanics(t *testing.T) {
 	require.Zero(t, head)
 }
 
-// A subscription keeps using a client that was replaced. When the client is closed, the library panics in the subscription or
-// blocks it.
+// A subscription keeps using a client that was replaced. When the client is closed, the library panics in the
+// subscription or blocks it.
 func TestConnection_ClosesReplacedClient(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
@@ -46,8 +46,12 @@ func TestConnection_ClosesReplacedClient(t *testing.T) {
 	defer cancel()
 	const rounds = 10
 	append := func(n int) {
-		e := eventstore.Event{ID: ulid.Make(), Type: "test.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`)}
-		_, err := store.Append(ctx, eventstore.Write{Stream: fmt.Sprintf("s-%d", n), Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
+		e := eventstore.Event{
+			ID: ulid.Make(), Type: "test.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`),
+		}
+		_, err := store.Append(ctx, eventstore.Write{
+			Stream: fmt.Sprintf("s-%d", n), Expect: eventstore.NoStream, Events: []eventstore.Event{e},
+		})
 		require.NoError(t, err)
 	}
 	append(0)

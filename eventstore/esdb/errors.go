@@ -13,7 +13,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// code returns the library's code of an error. The library's FromError is not used: its boolean is inverted, and it does not unwrap.
+// code returns the library's code of an error. The library's FromError is not used: its boolean is inverted, and it
+// does not unwrap.
 func code(err error) (client.ErrorCode, bool) {
 	var known *client.Error
 	if errors.As(err, &known) {
@@ -36,17 +37,18 @@ func grpcStatus(err error) *status.Status {
 	return nil
 }
 
-// missing reports whether the server has no stream of that name. A gRPC NotFound has the same code but another meaning: a follower
-// sends it when it does not know the leader.
+// missing reports whether the server has no stream of that name. A gRPC NotFound has the same code but another meaning:
+// a follower sends it when it does not know the leader.
 func missing(err error) bool {
 	return is(err, client.ErrorCodeResourceNotFound) && grpcStatus(err) == nil
 }
 
-// wrongExpected reports whether an error is a conflict. The revisions are only in its text, so callers that need them read them again.
+// wrongExpected reports whether an error is a conflict. The revisions are only in its text, so callers that need them
+// read them again.
 func wrongExpected(err error) bool { return is(err, client.ErrorCodeWrongExpectedVersion) }
 
-// connectionLost reports whether a client should be replaced: it closed itself, panicked, or cannot reach its node. In the last case the
-// client would discover another node itself, but leave the old connection open and calls waiting.
+// connectionLost reports whether a client should be replaced: it closed itself, panicked, or cannot reach its node. In
+// the last case the client would discover another node itself, but leave the old connection open and calls waiting.
 func connectionLost(err error) bool {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.Unavailable {
 		return true
@@ -78,10 +80,11 @@ func ofAll(err error) error {
 	return invalidPosition(err)
 }
 
-// transient reports whether a retry may succeed. Every error that is not known to be permanent counts: a lost connection has many forms,
-// such as io.EOF, a cancellation by the library, or an unknown code.
+// transient reports whether a retry may succeed. Every error that is not known to be permanent counts: a lost
+// connection has many forms, such as io.EOF, a cancellation by the library, or an unknown code.
 func transient(err error) bool {
-	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) || errors.Is(err, errClosed) ||
+	if eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) ||
+		errors.Is(err, eventstore.ErrUnknownPosition) || errors.Is(err, errClosed) ||
 		errors.Is(err, errForeign) || errors.Is(err, errOld) || errors.Is(err, errRefused) || wrongExpected(err) {
 		return false
 	}
@@ -92,7 +95,8 @@ func transient(err error) bool {
 	}
 	if s := grpcStatus(err); s != nil {
 		switch s.Code() {
-		case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.OutOfRange,
+		case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented,
+			codes.OutOfRange,
 			codes.ResourceExhausted, codes.FailedPrecondition:
 			return false
 		}
@@ -100,7 +104,8 @@ func transient(err error) bool {
 	return true
 }
 
-// retryTransient retries until an attempt succeeds or fails permanently, or the timeout has passed. An attempt may take half of it.
+// retryTransient retries until an attempt succeeds or fails permanently, or the timeout has passed. An attempt may take
+// half of it.
 func (s *Store) retryTransient(ctx context.Context, attempt func(context.Context) error) error {
 	return s.attempts(ctx, s.timeout/2, attempt)
 }
@@ -148,16 +153,19 @@ func (r *retry) reset() {
 // pause waits for the backoff. It returns the error to report if there should be no retry.
 func (r *retry) pause(ctx context.Context, failure error) error {
 	pause := r.backoff.Next()
-	if ctx.Err() != nil || !transient(failure) || time.Now().Add(pause).After(r.until) || eventstore.Sleep(ctx, pause) != nil {
+	if ctx.Err() != nil || !transient(failure) || time.Now().Add(pause).After(r.until) ||
+		eventstore.Sleep(ctx, pause) != nil {
 		return outcome(ctx, failure)
 	}
 	return nil
 }
 
-// outcome returns the error for the caller. Conflicts and invalid input are returned unchanged. Other errors wrap ErrUnavailable, and the
-// context's error if the context is done. The cause of the caller's context is not wrapped: it may claim that nothing was written.
+// outcome returns the error for the caller. Conflicts and invalid input are returned unchanged. Other errors wrap
+// ErrUnavailable, and the context's error if the context is done. The cause of the caller's context is not wrapped: it
+// may claim that nothing was written.
 func outcome(ctx context.Context, err error) error {
-	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrUnknownPosition) ||
+	if err == nil || eventstore.Conflict(err) != nil || errors.Is(err, eventstore.ErrInvalid) ||
+		errors.Is(err, eventstore.ErrUnknownPosition) ||
 		errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, errForeign) || errors.Is(err, errOld) ||
 		errors.Is(err, errRefused) || wrongExpected(err) {
 		return err

@@ -44,8 +44,8 @@ func start(stream string, events ...eventstore.Event) eventstore.Write {
 	return eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: events}
 }
 
-// Each store shares its server with another log and with system events. The number of events is reduced, because with the race detector ten
-// thousand take minutes.
+// Each store shares its server with another log and with system events. The number of events is reduced, because with
+// the race detector ten thousand take minutes.
 func TestStore_Conformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) eventstore.Store {
@@ -59,7 +59,9 @@ func TestStore_Conformance(t *testing.T) {
 func TestStore_ConformanceOnRealServer(t *testing.T) {
 	t.Parallel()
 	if address := os.Getenv(esdbtest.URLVariable); address != "" {
-		storetest.Run(t, func(t testing.TB) eventstore.Store { return open(t, namespaced(address)) }, storetest.Capabilities{})
+		storetest.Run(t, func(t testing.TB) eventstore.Store {
+			return open(t, namespaced(address))
+		}, storetest.Capabilities{})
 	}
 }
 

@@ -116,22 +116,28 @@ func TestStore_ConcurrentLostCalls(t *testing.T) {
 	require.NoError(t, callers.Wait())
 }
 
-// An append is resent after its response was lost: by the store, by its caller, and by another process after a restart of the server,
-// which has no ids in memory then. It is stored once, and each response has its position.
+// An append is resent after its response was lost: by the store, by its caller, and by another process after a restart
+// of the server, which has no ids in memory then. It is stored once, and each response has its position.
 func TestAppend_Resend(t *testing.T) {
 	t.Parallel()
 	any := func(stream string) eventstore.Write {
-		return eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: []eventstore.Event{fact(`{}`), fact(`{}`)}}
+		return eventstore.Write{
+			Stream: stream, Expect: eventstore.Any, Events: []eventstore.Event{fact(`{}`), fact(`{}`)},
+		}
 	}
 	atZero := func(stream string) eventstore.Write {
 		return eventstore.Write{Stream: stream, Expect: 0, Events: []eventstore.Event{fact(`{}`), fact(`{}`)}}
 	}
 	for name, writes := range map[string]func() []eventstore.Write{
-		"to a new stream": func() []eventstore.Write { return []eventstore.Write{start("new", fact(`{}`), fact(`{}`))} },
+		"to a new stream": func() []eventstore.Write {
+			return []eventstore.Write{start("new", fact(`{}`), fact(`{}`))}
+		},
 		"at a revision":   func() []eventstore.Write { return []eventstore.Write{atZero("old")} },
 		"at any revision": func() []eventstore.Write { return []eventstore.Write{any("old")} },
 		"to three streams": func() []eventstore.Write {
-			return []eventstore.Write{eventstore.Check("checked", 0), atZero("old"), start("new", fact(`{}`)), start("newer", fact(`{}`))}
+			return []eventstore.Write{
+				eventstore.Check("checked", 0), atZero("old"), start("new", fact(`{}`)), start("newer", fact(`{}`)),
+			}
 		},
 		"to three streams at any revision": func() []eventstore.Write {
 			return []eventstore.Write{any("old"), any("new"), any("newer")}
@@ -149,7 +155,8 @@ func TestAppend_Resend(t *testing.T) {
 				server.LoseReplies(0)
 				require.Equal(t, position, mustAppend(t, store, again...), "resent by the caller")
 				server.Forget()
-				require.Equal(t, position, mustAppend(t, open(t, esdb.Options{URL: server.URL()}), again...), "resent by another process")
+				require.Equal(t, position, mustAppend(t, open(t, esdb.Options{URL: server.URL()}), again...),
+					"resent by another process")
 				var want, got []string
 				for _, w := range again {
 					for _, e := range w.Events {
@@ -177,13 +184,17 @@ func TestAppend_UnknownResponse(t *testing.T) {
 	store := open(t, esdb.Options{URL: server.URL()})
 	for i, expect := range []eventstore.Expected{eventstore.NoStream, 0, eventstore.Any} {
 		server.UnknownReplies(1)
-		position := mustAppend(t, store, eventstore.Write{Stream: "s", Expect: expect, Events: []eventstore.Event{fact(`{}`)}})
+		position := mustAppend(t, store, eventstore.Write{
+			Stream: "s", Expect: expect, Events: []eventstore.Event{fact(`{}`)},
+		})
 		require.Equal(t, read(t, store, "s")[i].Position, position)
 	}
 	// The same response to an append that is not stored: a conflict.
 	server.UnknownReplies(1)
 	_, err := store.Append(within(t), start("s", fact(`{}`)))
-	require.Equal(t, &eventstore.ConflictError{Stream: "s", Expected: eventstore.NoStream, Actual: 2}, eventstore.Conflict(err))
+	require.Equal(t, &eventstore.ConflictError{
+		Stream: "s", Expected: eventstore.NoStream, Actual: 2,
+	}, eventstore.Conflict(err))
 }
 
 func TestStore_RetriesTransientErrors(t *testing.T) {
@@ -239,7 +250,9 @@ func TestAppend_ResendAtAnyRevision(t *testing.T) {
 			t.Parallel()
 			server := esdbtest.Start(t)
 			store := open(t, esdb.Options{URL: server.URL()})
-			again := eventstore.Write{Stream: "s", Expect: eventstore.Any, Events: []eventstore.Event{fact(`{}`), fact(`{}`), fact(`{}`)}}
+			again := eventstore.Write{
+				Stream: "s", Expect: eventstore.Any, Events: []eventstore.Event{fact(`{}`), fact(`{}`), fact(`{}`)},
+			}
 			position := mustAppend(t, store, again)
 			if later > 0 {
 				others := eventstore.Write{Stream: "s", Expect: 2}
@@ -255,15 +268,19 @@ func TestAppend_ResendAtAnyRevision(t *testing.T) {
 	}
 }
 
-// The transactor's context has the cause ErrContended, which says that nothing was written. An interrupted append may have been.
+// The transactor's context has the cause ErrContended, which says that nothing was written. An interrupted append may
+// have been.
 func TestAppend_HidesCauseOfContext(t *testing.T) {
 	t.Parallel()
 	server := esdbtest.Start(t)
 	store := open(t, esdb.Options{URL: server.URL()})
 	mustAppend(t, store, start("s", fact(`{}`)))
 	for name, call := range map[string]func(context.Context) error{
-		"append": func(ctx context.Context) error { _, err := store.Append(ctx, start("held", fact(`{}`))); return err },
-		"check":  func(ctx context.Context) error { _, err := store.Append(ctx, eventstore.Check("s", 0)); return err },
+		"append": func(ctx context.Context) error {
+			_, err := store.Append(ctx, start("held", fact(`{}`)))
+			return err
+		},
+		"check": func(ctx context.Context) error { _, err := store.Append(ctx, eventstore.Check("s", 0)); return err },
 		"read": func(ctx context.Context) error {
 			for _, err := range store.Read(ctx, "s", 0) {
 				return err

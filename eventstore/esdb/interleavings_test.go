@@ -17,19 +17,25 @@ func pairs() map[string]func() (a, b []eventstore.Write) {
 	check := eventstore.Check
 	return map[string]func() (a, b []eventstore.Write){
 		"the same streams in opposite order": func() (a, b []eventstore.Write) {
-			return writes{write("x", zero, 1), write("y", none, 2), write("u", none, 1)}, writes{write("u", none, 1), write("y", none, 1), write("x", zero, 1)}
+			return writes{
+				write("x", zero, 1), write("y", none, 2), write("u", none, 1),
+			}, writes{write("u", none, 1), write("y", none, 1), write("x", zero, 1)}
 		},
 		"each checks a stream of the other": func() (a, b []eventstore.Write) {
 			return writes{check("y", none), write("z", none, 1)}, writes{check("z", none), write("y", none, 1)}
 		},
 		"each checks a stream of the other, with more streams": func() (a, b []eventstore.Write) {
-			return writes{check("y", none), write("x", zero, 1), write("z", none, 2)}, writes{check("x", zero), write("y", none, 1), write("w", none, 1)}
+			return writes{
+				check("y", none), write("x", zero, 1), write("z", none, 2),
+			}, writes{check("x", zero), write("y", none, 1), write("w", none, 1)}
 		},
 		"a capture and a rotation": func() (a, b []eventstore.Write) {
 			return writes{check("t", zero), write("c", none, 1), write("l", none, 1)}, writes{write("t", zero, 1)}
 		},
 		"a capture and a rotation, with more streams": func() (a, b []eventstore.Write) {
-			return writes{check("t", zero), write("c", none, 1), write("l", none, 1)}, writes{write("t", zero, 1), write("u", none, 1)}
+			return writes{
+				check("t", zero), write("c", none, 1), write("l", none, 1),
+			}, writes{write("t", zero, 1), write("u", none, 1)}
 		},
 		"a transaction and a single write to its home": func() (a, b []eventstore.Write) {
 			return writes{write("x", zero, 1), write("y", none, 1)}, writes{write("y", none, 1)}
@@ -38,7 +44,9 @@ func pairs() map[string]func() (a, b []eventstore.Write) {
 			return writes{write("x", zero, 1), write("y", none, 1)}, writes{write("x", zero, 1)}
 		},
 		"two at any revision": func() (a, b []eventstore.Write) {
-			return writes{write("x", eventstore.Any, 2), write("y", eventstore.Any, 1)}, writes{write("y", eventstore.Any, 1), write("x", eventstore.Any, 1)}
+			return writes{
+				write("x", eventstore.Any, 2), write("y", eventstore.Any, 1),
+			}, writes{write("y", eventstore.Any, 1), write("x", eventstore.Any, 1)}
 		},
 		"the same append twice": func() (a, b []eventstore.Write) {
 			w := writes{check("t", zero), write("x", zero, 1), write("y", none, 2)}
@@ -54,8 +62,8 @@ func pairs() map[string]func() (a, b []eventstore.Write) {
 	}
 }
 
-// A schedule stops process A before one of its calls, and process B before one of its calls. Then each resumes or is killed, at once or
-// after one more call, which stands for a call in flight.
+// A schedule stops process A before one of its calls, and process B before one of its calls. Then each resumes or is
+// killed, at once or after one more call, which stands for a call in flight.
 type schedule struct {
 	stopA, stopB int
 	moreA        int  // further calls of A before it is killed; -1: it is not killed
@@ -146,7 +154,8 @@ func interleave(
 	if reachedA {
 		<-ended
 	}
-	description := fmt.Sprintf("%+v\nA: %v %v %q\nB: %v %v %q", plan, sentByA.position, sentByA.err, a.trail, sentByB.position, sentByB.err, b.trail)
+	description := fmt.Sprintf("%+v\nA: %v %v %q\nB: %v %v %q", plan, sentByA.position, sentByA.err, a.trail,
+		sentByB.position, sentByB.err, b.trail)
 	requireSequential(t, description, observer.Store, []*sent{&sentByA, &sentByB})
 	return reachedA, reachedB
 }

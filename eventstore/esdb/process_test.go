@@ -12,7 +12,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// process is a store whose calls to the server are scheduled by a test: it stops before one of them, resumes or is killed.
+// process is a store whose calls to the server are scheduled by a test: it stops before one of them, resumes or is
+// killed.
 type process struct {
 	*Store
 	mu       sync.Mutex
@@ -64,7 +65,9 @@ func (p *process) send(a *sent) {
 }
 
 func newEvent() eventstore.Event {
-	return eventstore.Event{ID: ulid.Make(), Type: "test.happened.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`)}
+	return eventstore.Event{
+		ID: ulid.Make(), Type: "test.happened.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`),
+	}
 }
 
 func write(stream string, expect eventstore.Expected, n int) eventstore.Write {
@@ -126,8 +129,12 @@ func requireSequential(t *testing.T, description string, store *Store, appends [
 	require.Less(t, conflicts, len(appends), "all conflicted\n"+description)
 }
 
-// requireAtomic requires that all events of an append or none are on the log, contiguous and as expected, and that its result agrees.
-func requireAtomic(t *testing.T, description string, a *sent, log []eventstore.Recorded, ends []map[string]int, index map[ulid.ULID]int) {
+// requireAtomic requires that all events of an append or none are on the log, contiguous and as expected, and that its
+// result agrees.
+func requireAtomic(
+	t *testing.T, description string, a *sent, log []eventstore.Recorded, ends []map[string]int,
+	index map[ulid.ULID]int,
+) {
 	t.Helper()
 	var events []eventstore.Event
 	for _, w := range a.writes {

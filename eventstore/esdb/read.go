@@ -18,7 +18,9 @@ import (
 )
 
 // Read implements eventstore.Store. It reads ahead of the consumer, and resumes after a lost connection.
-func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (s *Store) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !utf8.ValidString(stream) || strings.ContainsRune(stream, 0) || stream == "" || reserved(stream) {
 			return // no stream can have that name
@@ -42,8 +44,8 @@ func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revisio
 	}
 }
 
-// readOn yields a stream's events from a revision on and returns the next revision to read. The error is nil at the stream's end and
-// when the consumer stops.
+// readOn yields a stream's events from a revision on and returns the next revision to read. The error is nil at the
+// stream's end and when the consumer stops.
 func (s *Store) readOn(
 	ctx context.Context, stream string, from eventstore.Revision, yield func(*record) bool,
 ) (next eventstore.Revision, err error) {
@@ -116,7 +118,8 @@ func (s *Store) Last(ctx context.Context, stream string) (last eventstore.Record
 	return last, err
 }
 
-// Head implements eventstore.Store. It reads $all backwards to the newest event of this log, or to where the last call started.
+// Head implements eventstore.Store. It reads $all backwards to the newest event of this log, or to where the last call
+// started.
 func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -201,7 +204,8 @@ func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Posit
 }
 
 const (
-	// readAhead is how many decoded events are buffered for the consumer: at most 64 MiB, since an append has at most 1 MiB.
+	// readAhead is how many decoded events are buffered for the consumer: at most 64 MiB, since an append has at most 1
+	// MiB.
 	readAhead = 64
 
 	// eventTimeout is how long a read waits for its next event before the server counts as hanging.
@@ -211,8 +215,8 @@ const (
 	everything = math.MaxInt64
 )
 
-// message is an item of a flow: a record, the position of a record that was filtered out, a checkpoint, the notice that the
-// subscription has caught up, or the error that ends the flow, such as io.EOF.
+// message is an item of a flow: a record, the position of a record that was filtered out, a checkpoint, the notice that
+// the subscription has caught up, or the error that ends the flow, such as io.EOF.
 type message struct {
 	record     *record
 	own        bool                // the record is of this log
@@ -292,7 +296,8 @@ func (f *flow) next(ctx context.Context) message {
 // opener opens a read.
 type opener = func(context.Context, *client.Client) (*client.ReadStream, error)
 
-// opening returns the context of a read or subscription that is being opened. It is cancelled by stop, or if opened is not called in time.
+// opening returns the context of a read or subscription that is being opened. It is cancelled by stop, or if opened is
+// not called in time.
 func (s *Store) opening(ctx context.Context) (_ context.Context, stop context.CancelFunc, opened func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(s.timeout, func() { cancel(errLate) })
@@ -340,7 +345,9 @@ func (s *Store) received(resolved *client.ResolvedEvent, wanted func(*client.Rec
 // readStream opens a read of a stream on the leader.
 func (s *Store) readStream(stream string, direction client.Direction, from client.StreamPosition, count uint64) opener {
 	return func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
-		return c.ReadStream(onLeader(ctx), s.name(stream), client.ReadStreamOptions{Direction: direction, From: from}, count)
+		return c.ReadStream(onLeader(ctx), s.name(stream), client.ReadStreamOptions{
+			Direction: direction, From: from,
+		}, count)
 	}
 }
 

@@ -36,29 +36,31 @@ var errOld = errors.New("the server is too old: it returns no positions of event
 type recordMetadata struct {
 	At time.Time `json:"at"`
 	event.Metadata
-	Revision    eventstore.Revision `json:"rev"`             // in its own stream, counting only events that callers see
-	Of          string              `json:"of,omitzero"`     // its own stream, if it is stored on that of another write of its append
-	Transaction string              `json:"tx,omitzero"`     // the transaction, if it has locks
-	More        int                 `json:"more,omitzero"`   // number of records of the same append after this one
-	Checks      []check             `json:"checks,omitzero"` // of the append; on its last record, the commit record
+	Revision eventstore.Revision `json:"rev"` // in its own stream, counting only events that callers see
+	// its own stream, if it is stored on that of another write of its append
+	Of          string  `json:"of,omitzero"`
+	Transaction string  `json:"tx,omitzero"`     // the transaction, if it has locks
+	More        int     `json:"more,omitzero"`   // number of records of the same append after this one
+	Checks      []check `json:"checks,omitzero"` // of the append; on its last record, the commit record
 }
 
 // check is the expected state of a stream that an append does not write to.
 type check struct {
 	Stream string              `json:"stream"`
 	Expect eventstore.Expected `json:"expect"`
-	// Number is the number of a record on the server up to which the stream is known to be as expected, or -1. Only records after it
-	// are read to validate the check.
+	// Number is the number of a record on the server up to which the stream is known to be as expected, or -1. Only
+	// records after it are read to validate the check.
 	Number eventstore.Expected `json:"number"`
 }
 
 // lock is the payload of a lock record. Its event is on the transaction's home, if the transaction commits.
 type lock struct {
-	Transaction string              `json:"tx"`
-	Home        string              `json:"home"`
-	Slot        eventstore.Expected `json:"slot"`  // number on the server after which the transaction's records follow on the home
-	Index       int                 `json:"index"` // of the event among those records
-	Size        int                 `json:"size"`  // of the transaction, in records
+	Transaction string `json:"tx"`
+	Home        string `json:"home"`
+	// number on the server after which the transaction's records follow on the home
+	Slot  eventstore.Expected `json:"slot"`
+	Index int                 `json:"index"` // of the event among those records
+	Size  int                 `json:"size"`  // of the transaction, in records
 }
 
 // record is an event on the server: an event of the log, a lock, or a closing record.
@@ -103,7 +105,10 @@ func encodeEvents(transaction string, home string, writes []target, checks []che
 	size := 0
 	for _, w := range writes {
 		for i, e := range w.Events {
-			meta := recordMetadata{At: e.At, Metadata: e.Metadata, Revision: eventstore.Revision(w.tail.end) + 1 + eventstore.Revision(i), Transaction: transaction}
+			meta := recordMetadata{
+				At: e.At, Metadata: e.Metadata, Revision: eventstore.Revision(w.tail.end) + 1 + eventstore.Revision(i),
+				Transaction: transaction,
+			}
 			if left > 0 {
 				left--
 				meta.More = left
@@ -119,20 +124,24 @@ func encodeEvents(transaction string, home string, writes []target, checks []che
 				return nil, fmt.Errorf("%w: metadata of %s: %w", eventstore.ErrInvalid, e.Type, err)
 			}
 			proposed = append(proposed, client.EventData{
-				EventID: uuid.UUID(e.ID), EventType: e.Type, ContentType: client.ContentTypeJson, Data: e.Data, Metadata: encoded,
+				EventID: uuid.UUID(e.ID), EventType: e.Type, ContentType: client.ContentTypeJson, Data: e.Data,
+				Metadata: encoded,
 			})
 			size += len(e.Data) + len(encoded) + 2*len(e.Type)
 		}
 	}
 	if size > eventstore.MaxAppend {
-		return nil, fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid, size, eventstore.MaxAppend)
+		return nil, fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid,
+			size, eventstore.MaxAppend)
 	}
 	return proposed, nil
 }
 
-// encodeProvisional encodes a lock or a closing record. Its id is a hash of its transaction, stream and index, so that the server detects a
-// repeated record, but does not confuse records of two attempts.
-func encodeProvisional(recordType string, l lock, stream string, at time.Time, rev eventstore.Revision) (client.EventData, error) {
+// encodeProvisional encodes a lock or a closing record. Its id is a hash of its transaction, stream and index, so that
+// the server detects a repeated record, but does not confuse records of two attempts.
+func encodeProvisional(
+	recordType string, l lock, stream string, at time.Time, rev eventstore.Revision,
+) (client.EventData, error) {
 	data, err := json.Marshal(l)
 	if err != nil {
 		return client.EventData{}, fmt.Errorf("encode a lock: %w", err)
@@ -142,14 +151,17 @@ func encodeProvisional(recordType string, l lock, stream string, at time.Time, r
 		return client.EventData{}, fmt.Errorf("encode a lock: %w", err)
 	}
 	id := uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%s %s %s %d", recordType, l.Transaction, stream, l.Index))
-	return client.EventData{EventID: id, EventType: recordType, ContentType: client.ContentTypeJson, Data: data, Metadata: metadata}, nil
+	return client.EventData{
+		EventID: id, EventType: recordType, ContentType: client.ContentTypeJson, Data: data, Metadata: metadata,
+	}, nil
 }
 
 // decode decodes a record. The error is errForeign if leadlog did not write it.
 func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 	var meta recordMetadata
 	if err := json.Unmarshal(stored.UserMetadata, &meta); err != nil || meta.At.IsZero() {
-		return nil, fmt.Errorf("%w: %s on %s at revision %d", errForeign, stored.EventType, stored.StreamID, stored.EventNumber)
+		return nil, fmt.Errorf("%w: %s on %s at revision %d", errForeign, stored.EventType,
+			stored.StreamID, stored.EventNumber)
 	}
 	if stored.Position.Commit == math.MaxUint64 {
 		return nil, errOld
@@ -157,13 +169,15 @@ func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 	r := &record{
 		Recorded: eventstore.Recorded{
 			Event: eventstore.Event{
-				ID: ulid.ULID(stored.EventID), Type: stored.EventType, At: meta.At.UTC(), Data: stored.Data, Metadata: meta.Metadata,
+				ID: ulid.ULID(stored.EventID), Type: stored.EventType, At: meta.At.UTC(), Data: stored.Data,
+				Metadata: meta.Metadata,
 			},
 			Stream:   cmp.Or(meta.Of, stored.StreamID[len(s.namespace):]),
 			Revision: meta.Revision,
 			Position: eventstore.Position(stored.Position.Commit),
 		},
-		number: eventstore.Expected(stored.EventNumber), transaction: meta.Transaction, more: meta.More, checks: meta.Checks,
+		number: eventstore.Expected(stored.EventNumber), transaction: meta.Transaction, more: meta.More,
+		checks: meta.Checks,
 		closed: stored.EventType == closedType,
 	}
 	if stored.EventType == lockType {

@@ -18,15 +18,17 @@ import (
 
 // Options configure a Store. Only URL is required.
 type Options struct {
-	// URL is a connection string as in the server's documentation: esdb://host:2113 or kurrentdb://host:2113, several hosts separated by
-	// commas, esdb+discover://name or kurrentdb+discover://name for DNS discovery, with user, password and parameters such as tls=false or
-	// tlsCaFile. The user must be allowed to read $all.
+	// URL is a connection string as in the server's documentation: esdb://host:2113 or kurrentdb://host:2113, several
+	// hosts separated by commas, esdb+discover://name or kurrentdb+discover://name for DNS discovery, with user,
+	// password and parameters such as tls=false or tlsCaFile. The user must be allowed to read $all.
 	URL string
 
-	// Namespace is a prefix of all stream names on the server, so that several logs can share one. Callers do not see it.
+	// Namespace is a prefix of all stream names on the server, so that several logs can share one. Callers do not see
+	// it.
 	Namespace string
 
-	// Timeout is how long a call is retried while the server cannot be reached, before it fails with ErrUnavailable. 0 means 5 s.
+	// Timeout is how long a call is retried while the server cannot be reached, before it fails with ErrUnavailable. 0
+	// means 5 s.
 	Timeout time.Duration
 
 	// Poll is how long a subscription waits for messages before it reads the end of the log itself. 0 means 250 ms.
@@ -69,8 +71,8 @@ var _ eventstore.Store = (*Store)(nil)
 // errClosed is the cause of the errors of a closed Store.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection: the first call that needs the server fails if the server is down. The caller must
-// close the store.
+// Open prepares a store without waiting for a connection: the first call that needs the server fails if the server is
+// down. The caller must close the store.
 func Open(_ context.Context, options Options) (*Store, error) {
 	log := options.Log
 	if log == nil {
@@ -99,9 +101,12 @@ func Open(_ context.Context, options Options) (*Store, error) {
 
 		shortestGrace: shortestGrace,
 	}
-	s.behind = eventstore.Batcher[place, []*record]{Query: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2}
+	s.behind = eventstore.Batcher[place, []*record]{
+		Query: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2,
+	}
 	s.queue = eventstore.NewQueue(s.appendGroup, eventstore.QueueOptions{
-		Groups: 512, Appends: 1, // appends share no calls of the server: a group of several would only wait for its slowest
+		// appends share no calls of the server: a group of several would only wait for its slowest
+		Groups: 512, Appends: 1,
 		Bytes: eventstore.MaxAppend, Waiting: 4096, Timeout: 3 * s.timeout,
 	})
 	s.closing, s.close = context.WithCancelCause(context.Background())
@@ -128,7 +133,8 @@ func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// Epoch implements eventstore.Store. The id is that of an event on a stream outside of the log, appended by the first call.
+// Epoch implements eventstore.Store. The id is that of an event on a stream outside of the log, appended by the first
+// call.
 func (s *Store) Epoch(ctx context.Context) (string, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -154,9 +160,12 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 func (s *Store) begin(ctx context.Context) error {
 	id := ulid.Make()
 	_, err := ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
-		return c.AppendToStream(onLeader(ctx), s.name(epochStream), client.AppendToStreamOptions{ExpectedRevision: client.NoStream{}},
+		return c.AppendToStream(onLeader(ctx), s.name(epochStream), client.AppendToStreamOptions{
+			ExpectedRevision: client.NoStream{},
+		},
 			client.EventData{
-				EventID: uuid.UUID(id), EventType: "leadlog.epoch.v1", ContentType: client.ContentTypeJson, Data: []byte(`{}`),
+				EventID: uuid.UUID(id), EventType: "leadlog.epoch.v1", ContentType: client.ContentTypeJson,
+				Data:     []byte(`{}`),
 				Metadata: fmt.Appendf(nil, `{"at":%q}`, ulid.Time(id.Time()).UTC().Format(time.RFC3339Nano)),
 			})
 	})

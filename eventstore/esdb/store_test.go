@@ -141,12 +141,16 @@ func TestAppend_Invalid(t *testing.T) {
 	lock, closed := fact(`{}`), fact(`{}`)
 	lock.Type, closed.Type = "leadlog.lock.v1", "leadlog.closed.v1"
 	for name, w := range map[string]eventstore.Write{
-		"two events over the limit of an append": start("s", large, func() eventstore.Event { e := large; e.ID = fact(``).ID; return e }()),
-		"a system stream":                        start("$s", fact(`{}`)),
-		"the stream of the epoch":                start("leadlog-epoch", fact(`{}`)),
-		"a system type":                          start("s", typed),
-		"the type of locks":                      start("s", lock),
-		"the type of closed slots":               start("s", closed),
+		"two events over the limit of an append": start("s", large, func() eventstore.Event {
+			e := large
+			e.ID = fact(``).ID
+			return e
+		}()),
+		"a system stream":          start("$s", fact(`{}`)),
+		"the stream of the epoch":  start("leadlog-epoch", fact(`{}`)),
+		"a system type":            start("s", typed),
+		"the type of locks":        start("s", lock),
+		"the type of closed slots": start("s", closed),
 	} {
 		_, err := store.Append(within(t), start("good", fact(`{}`)), w)
 		require.ErrorIs(t, err, eventstore.ErrInvalid, name)

@@ -17,13 +17,16 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// Many callers in three processes write to few streams and check others. Some calls are cancelled or lose their response. The log must
-// be linearizable: the result of a sequential execution in an order that agrees with real time. A concurrent subscription must yield it.
+// Many callers in three processes write to few streams and check others. Some calls are cancelled or lose their
+// response. The log must be linearizable: the result of a sequential execution in an order that agrees with real time.
+// A concurrent subscription must yield it.
 func TestAppend_Storm(t *testing.T) {
 	t.Parallel()
 	const rounds = 30 // per caller
 	server := esdbtest.Start(t)
-	options := Options{URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond, Timeout: time.Minute}
+	options := Options{
+		URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond, Timeout: time.Minute,
+	}
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	type timed struct {
 		sent
@@ -60,7 +63,8 @@ func TestAppend_Storm(t *testing.T) {
 						ctx, cancel = context.WithTimeout(ctx, rand.N(5*time.Millisecond))
 					}
 					s.begun = clock.Add(1)
-					if s.position, s.err = store.Append(ctx, s.writes...); s.err != nil && eventstore.Conflict(s.err) == nil {
+					if s.position, s.err = store.Append(ctx, s.writes...); s.err != nil &&
+						eventstore.Conflict(s.err) == nil {
 						s.err = errors.Join(s.err, errClosed) // the outcome is unknown
 					}
 					s.ended = clock.Add(1)
@@ -95,7 +99,8 @@ func TestAppend_Storm(t *testing.T) {
 	follower.Wait()
 	cancel()
 	require.True(t, slices.ContainsFunc(live, last))
-	require.Equal(t, readLog(t, "", fresh)[:len(live)], live, "a live subscription yields the events that a new store reads")
+	require.Equal(t, readLog(t, "", fresh)[:len(live)], live,
+		"a live subscription yields the events that a new store reads")
 	for _, a := range all {
 		for _, b := range all {
 			if a.err == nil && b.err == nil && len(b.writes) > 0 && a.ended < b.begun && a.position >= b.position {

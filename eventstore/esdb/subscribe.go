@@ -12,8 +12,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Subscribe implements eventstore.Store. It resumes after a lost connection, and ends with ErrUnavailable after the timeout.
-func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+// Subscribe implements eventstore.Store. It resumes after a lost connection, and ends with ErrUnavailable after the
+// timeout.
+func (s *Store) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		within, cancel := s.within(ctx)
 		defer cancel()
@@ -50,13 +53,14 @@ const (
 	endsBytes = 8 << 20
 )
 
-// reader subscribes to $all and yields the events of each valid append, with the append's commit record. It receives all records of the
-// log, because the validity of an append depends on others.
+// reader subscribes to $all and yields the events of each valid append, with the append's commit record. It receives
+// all records of the log, because the validity of an append depends on others.
 //
-// It relies on the server's order of events, but not on its checkpoints. Servers have sent checkpoints at the end of the log at which the
-// next event was stored later (KurrentDB, pull requests 4023 and 4990). While no event matches, they send a checkpoint only every few
-// hundred events. So a checkpoint counts once a message other than the event at its position follows it. A reader also reads $all itself
-// when it receives nothing for a while, when it has caught up, and before the first event after that.
+// It relies on the server's order of events, but not on its checkpoints. Servers have sent checkpoints at the end of
+// the log at which the next event was stored later (KurrentDB, pull requests 4023 and 4990). While no event matches,
+// they send a checkpoint only every few hundred events. So a checkpoint counts once a message other than the event at
+// its position follows it. A reader also reads $all itself when it receives nothing for a while, when it has caught up,
+// and before the first event after that.
 type reader struct {
 	store  *Store
 	filter eventstore.Filter
@@ -68,11 +72,12 @@ type reader struct {
 	caughtUp bool                                // it has reached the end of the log; before that, pages are filled
 	batch    []*record                           // of an append whose commit record was not received yet
 	ends     *cache[string, eventstore.Expected] // of streams, as of read
-	read     eventstore.Position                 // position up to which records are in the page, in the batch or yielded
-	head     eventstore.Position                 // position that is known to have an event of this log
-	seen     eventstore.Position                 // value of read at the last call of Head
-	held     eventstore.Position                 // a checkpoint that does not count yet; 0: none
-	join     bool                                // the server has caught up, and has sent no event since
+	// position up to which records are in the page, in the batch or yielded
+	read eventstore.Position
+	head eventstore.Position // position that is known to have an event of this log
+	seen eventstore.Position // value of read at the last call of Head
+	held eventstore.Position // a checkpoint that does not count yet; 0: none
+	join bool                // the server has caught up, and has sent no event since
 }
 
 // run reads until an error.
@@ -140,7 +145,9 @@ func (r *reader) open(ctx context.Context) (*flow, error) {
 	options := client.SubscribeToAllOptions{
 		From: r.from(), Filter: r.store.serverFilter(), MaxSearchWindow: searchWindow, CheckpointInterval: 1,
 	}
-	server, v, err := hold(ctx, r.store.conn, closeSubscription, func(ctx context.Context, c *client.Client) (*client.Subscription, error) {
+	server, v, err := hold(ctx, r.store.conn, closeSubscription, func(
+		ctx context.Context, c *client.Client,
+	) (*client.Subscription, error) {
 		return c.SubscribeToAll(ctx, options)
 	})
 	opened()
@@ -280,8 +287,8 @@ func (r *reader) progress(to eventstore.Position) error {
 // reportAfter is how far, in bytes of log, a reader reads without a progress mark.
 const reportAfter = 1 << 20
 
-// report marks progress, up to the head. System events after the head do not count: consumers would attribute a mark beyond the head to
-// another log.
+// report marks progress, up to the head. System events after the head do not count: consumers would attribute a mark
+// beyond the head to another log.
 func (r *reader) report(ctx context.Context) error {
 	if len(r.batch) == 0 && r.read > max(r.head, r.seen) {
 		head, err := r.store.Head(ctx)

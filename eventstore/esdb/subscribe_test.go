@@ -15,7 +15,9 @@ import (
 )
 
 // follow returns the events up to one on the stream named last, and fails on events out of order.
-func follow(ctx context.Context, store eventstore.Store, filter eventstore.Filter, last string) ([]eventstore.Recorded, error) {
+func follow(
+	ctx context.Context, store eventstore.Store, filter eventstore.Filter, last string,
+) ([]eventstore.Recorded, error) {
 	var seen []eventstore.Recorded
 	var at eventstore.Position
 	for page, err := range store.Subscribe(ctx, 0, filter) {
@@ -85,7 +87,9 @@ func TestSubscribe_LostConnections(t *testing.T) {
 
 func TestSubscribe_CheckpointAtEndOfLog(t *testing.T) {
 	t.Parallel()
-	for name, filter := range map[string]eventstore.Filter{"everything": {}, "by stream": {StreamPrefixes: []string{"s-"}}} {
+	for name, filter := range map[string]eventstore.Filter{
+		"everything": {}, "by stream": {StreamPrefixes: []string{"s-"}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := esdbtest.Start(t)

@@ -39,7 +39,8 @@ func (s *Store) decide(ctx context.Context, l *lock) (*decision, error) {
 	d := &decision{}
 	if found[0].transaction == l.Transaction && !found[0].provisional() {
 		if len(found) != l.Size {
-			return nil, fmt.Errorf("%w: %d of %d records of a transaction on stream %s", errMoved, len(found), l.Size, l.Home)
+			return nil, fmt.Errorf("%w: %d of %d records of a transaction on stream %s", errMoved,
+				len(found), l.Size, l.Home)
 		}
 		d.records = found
 	}
@@ -55,10 +56,12 @@ type resolver struct {
 	pending *record   // the first lock of an undecided transaction
 }
 
-// take returns the stream's events that a record completes, and the commit record of their append. The caller validates the append.
+// take returns the stream's events that a record completes, and the commit record of their append. The caller validates
+// the append.
 func (v *resolver) take(ctx context.Context, r *record) (events []*record, commit *record, err error) {
 	switch {
-	case v.pending != nil && r.of(v.pending): // it may have been decided since, but the events of an append are yielded all or none
+	case v.pending != nil && r.of(v.pending):
+		// it may have been decided since, but the events of an append are yielded all or none
 		return nil, nil, nil
 	case v.pending != nil: // it was decided before this record was appended
 		return nil, nil, fmt.Errorf("%w: stream %s", errMoved, v.stream)
@@ -140,8 +143,8 @@ type place struct {
 // behindPage is how many records after a checked one are read at a time. Usually there is none.
 const behindPage = 16
 
-// held reports whether a check held just before a position of the log: whether no valid append before the position has an event of the
-// stream after the checked one. Later decisions do not matter, so no check waits for another.
+// held reports whether a check held just before a position of the log: whether no valid append before the position has
+// an event of the stream after the checked one. Later decisions do not matter, so no check waits for another.
 func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool, error) {
 	if known, ok := s.spans.get(c.Stream); ok && known.covers(at) {
 		return known.end == c.Expect, nil
@@ -161,7 +164,8 @@ func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool
 	return true, nil
 }
 
-// moved searches for a valid event after the checked one that was committed before a position. A later one bounds the span.
+// moved searches for a valid event after the checked one that was committed before a position. A later one bounds the
+// span.
 func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, found *span) (bool, error) {
 	records := resolver{Store: s, stream: c.Stream}
 	for next := c.Number + 1; ; next += behindPage {
@@ -207,7 +211,8 @@ func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, er
 		}
 		first[p] = i
 		reading.Go(func() {
-			pages[i], failures[i] = s.page(ctx, p.stream, client.Forwards, client.Revision(uint64(p.number)), behindPage)
+			pages[i], failures[i] = s.page(ctx, p.stream, client.Forwards,
+				client.Revision(uint64(p.number)), behindPage)
 		})
 	}
 	reading.Wait()
@@ -256,7 +261,8 @@ func (s *Store) readTail(ctx context.Context, stream string) (tail, error) {
 	return s.backwards(ctx, stream, tailPage, func(*record) bool { return false })
 }
 
-// backwards yields a stream's events from the last to the first until yield returns false, and returns the stream's tail.
+// backwards yields a stream's events from the last to the first until yield returns false, and returns the stream's
+// tail.
 func (s *Store) backwards(ctx context.Context, stream string, count uint64, yield func(*record) bool) (tail, error) {
 	t := emptyTail
 	more := true
@@ -329,13 +335,13 @@ const (
 	longestGrace  = 800 * time.Millisecond
 )
 
-// grace returns how long to wait for another append's undecided transaction before its slot is closed. It doubles with each failed attempt,
-// so that two appends on a busy machine do not abort each other forever.
+// grace returns how long to wait for another append's undecided transaction before its slot is closed. It doubles with
+// each failed attempt, so that two appends on a busy machine do not abort each other forever.
 //
-// The holder is the append's own transaction if it has placed locks, otherwise empty. Two holders may wait for each other, and if both
-// waited equally long, each would abort the other. So the older holder waits an eighth: the younger one is aborted, and the older one
-// commits. An append without locks delays no other and waits the whole grace, so that it does not abort a younger transaction that is only
-// slow.
+// The holder is the append's own transaction if it has placed locks, otherwise empty. Two holders may wait for each
+// other, and if both waited equally long, each would abort the other. So the older holder waits an eighth: the younger
+// one is aborted, and the older one commits. An append without locks delays no other and waits the whole grace, so that
+// it does not abort a younger transaction that is only slow.
 func (s *Store) grace(pending, holder string, failed int) time.Duration {
 	grace := min(max(graceFactor*s.latency.average(), s.shortestGrace)<<min(failed, 8), longestGrace)
 	if holder != "" && holder < pending {
@@ -364,7 +370,9 @@ func (s *Store) awaitDecision(ctx context.Context, pending *record, holder strin
 
 // closeSlot aborts a transaction by taking its slot. If the slot is already taken, the transaction is decided.
 func (s *Store) closeSlot(ctx context.Context, l lock, at time.Time) error {
-	closing, err := encodeProvisional(closedType, lock{Transaction: l.Transaction, Home: l.Home, Slot: l.Slot}, l.Home, at, 0)
+	closing, err := encodeProvisional(closedType, lock{
+		Transaction: l.Transaction, Home: l.Home, Slot: l.Slot,
+	}, l.Home, at, 0)
 	if err != nil {
 		return err
 	}

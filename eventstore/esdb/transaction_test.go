@@ -33,7 +33,12 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 		checkpoint, err = other.Append(t.Context(), write("between", eventstore.NoStream, 2))
 		require.NoError(t, err)
 	}
-	a := sent{writes: []eventstore.Write{eventstore.Check("t", 0), write("y", eventstore.NoStream, 1), write("z", eventstore.NoStream, 2), write("w", eventstore.NoStream, 1)}}
+	a := sent{
+		writes: []eventstore.Write{
+			eventstore.Check("t", 0), write("y", eventstore.NoStream, 1), write("z", eventstore.NoStream, 2),
+			write("w", eventstore.NoStream, 1),
+		},
+	}
 	slow.send(&a)
 	require.NoError(t, a.err, slow.trail)
 	require.Positive(t, checkpoint)
@@ -53,7 +58,8 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 			after = events[i-1].Position
 		}
 		var got []eventstore.Recorded
-		for page, err := range eventstore.ReadTo(t.Context(), cold, after, events[len(events)-1].Position, eventstore.Filter{}) {
+		for page, err := range eventstore.ReadTo(t.Context(), cold, after, events[len(events)-1].Position,
+			eventstore.Filter{}) {
 			require.NoError(t, err)
 			got = append(got, page.Events...)
 		}
@@ -61,7 +67,8 @@ func TestSubscribe_FromBetweenLocksAndCommit(t *testing.T) {
 	}
 }
 
-// A process is killed before each of its calls in turn. Its locks are soon released, and uncommitted events are never read.
+// A process is killed before each of its calls in turn. Its locks are soon released, and uncommitted events are never
+// read.
 func TestAppend_KilledProcess(t *testing.T) {
 	t.Parallel()
 	require.Less(t, longestGrace, time.Second)
@@ -70,8 +77,12 @@ func TestAppend_KilledProcess(t *testing.T) {
 		killed, other := startProcess(t, options), startProcess(t, options)
 		killed.killedAt = call
 		a, b := sent{}, sent{}
-		a.writes = []eventstore.Write{write("x", eventstore.NoStream, 1), write("y", eventstore.NoStream, 2), write("z", eventstore.NoStream, 1)}
-		b.writes = []eventstore.Write{write("z", eventstore.NoStream, 1), write("y", eventstore.NoStream, 1), write("x", eventstore.NoStream, 1)}
+		a.writes = []eventstore.Write{
+			write("x", eventstore.NoStream, 1), write("y", eventstore.NoStream, 2), write("z", eventstore.NoStream, 1),
+		}
+		b.writes = []eventstore.Write{
+			write("z", eventstore.NoStream, 1), write("y", eventstore.NoStream, 1), write("x", eventstore.NoStream, 1),
+		}
 		killed.send(&a)
 		other.send(&b)
 		committed = a.err == nil
@@ -84,7 +95,8 @@ func TestAppend_KilledProcess(t *testing.T) {
 	}
 }
 
-// A transaction commits between a reader's lookups of its two locks on one stream. The reader must not make the second lookup.
+// A transaction commits between a reader's lookups of its two locks on one stream. The reader must not make the second
+// lookup.
 func TestRead_CommitDuringRead(t *testing.T) {
 	t.Parallel()
 	readers := map[string]func(*process) (int, error){
@@ -145,8 +157,8 @@ func TestResolver_EventAfterPendingLock(t *testing.T) {
 	require.ErrorIs(t, err, errMoved)
 }
 
-// stopBeforeCommit stops a process whose transaction has two locks on the stream y before its commit. It returns the options of the
-// store and a function that resumes the process.
+// stopBeforeCommit stops a process whose transaction has two locks on the stream y before its commit. It returns the
+// options of the store and a function that resumes the process.
 func stopBeforeCommit(t *testing.T) (options Options, commit func()) {
 	t.Helper()
 	options = namespaced(t)
@@ -189,7 +201,8 @@ func TestAppend_ClosedSlot(t *testing.T) {
 	slow.send(&a)
 	require.NoError(t, b.err)
 	require.Contains(t, strings.Join(other.trail, "\n"), closedType)
-	require.Equal(t, &eventstore.ConflictError{Stream: "x", Expected: eventstore.NoStream, Actual: 0}, eventstore.Conflict(a.err))
+	require.Equal(t, &eventstore.ConflictError{Stream: "x", Expected: eventstore.NoStream, Actual: 0},
+		eventstore.Conflict(a.err))
 	requireSequential(t, fmt.Sprint(slow.trail, other.trail), other.Store, []*sent{&a, &b})
 }
 

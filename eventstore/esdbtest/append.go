@@ -48,7 +48,9 @@ func (s *Server) Append(stream streams.Streams_AppendServer) error {
 	return s.reply(stream, options, expected, decided)
 }
 
-func (s *Server) reply(stream streams.Streams_AppendServer, options *streams.AppendReq_Options, expected int64, decided verdict) error {
+func (s *Server) reply(
+	stream streams.Streams_AppendServer, options *streams.AppendReq_Options, expected int64, decided verdict,
+) error {
 	switch {
 	case s.faults.lostReplies.take():
 		s.Drop()
@@ -65,7 +67,9 @@ func (s *Server) reply(stream streams.Streams_AppendServer, options *streams.App
 		success.CurrentRevisionOption = &streams.AppendResp_Success_NoStream{NoStream: &shared.Empty{}}
 		success.PositionOption = &streams.AppendResp_Success_NoPosition{NoPosition: &shared.Empty{}}
 	} else {
-		success.CurrentRevisionOption = &streams.AppendResp_Success_CurrentRevision{CurrentRevision: uint64(decided.last.revision)}
+		success.CurrentRevisionOption = &streams.AppendResp_Success_CurrentRevision{
+			CurrentRevision: uint64(decided.last.revision),
+		}
 		success.PositionOption = &streams.AppendResp_Success_Position{Position: &streams.AppendResp_Position{
 			CommitPosition: decided.last.position, PreparePosition: decided.last.position,
 		}}
@@ -111,7 +115,10 @@ func receive(stream streams.Streams_AppendServer) ([]proposal, error) {
 			return nil, status.Error(codes.InvalidArgument, "Required Metadata Property is missing")
 		}
 		if size += len(message.GetData()) + len(message.GetCustomMetadata()) + 2*len(kind); size > maxAppend {
-			stream.SetTrailer(metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size", fmt.Sprint(maxAppend)))
+			stream.SetTrailer(
+				metadata.Pairs("exception", "maximum-append-size-exceeded", "maximum-append-size",
+					fmt.Sprint(maxAppend)),
+			)
 			return nil, status.Errorf(codes.InvalidArgument, "Maximum Append Size of %d Exceeded.", maxAppend)
 		}
 		events = append(events, proposal{
@@ -127,24 +134,44 @@ func wrong(options *streams.AppendReq_Options, expected, current int64) *streams
 	switch options.GetExpectedStreamRevision().(type) {
 	case *streams.AppendReq_Options_Any:
 		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedAny{ExpectedAny: &shared.Empty{}}
-		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_Any_20_6_0{Any_20_6_0: &shared.Empty{}}
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_Any_20_6_0{
+			Any_20_6_0: &shared.Empty{},
+		}
 	case *streams.AppendReq_Options_StreamExists:
-		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedStreamExists{ExpectedStreamExists: &shared.Empty{}}
-		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_StreamExists_20_6_0{StreamExists_20_6_0: &shared.Empty{}}
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedStreamExists{
+			ExpectedStreamExists: &shared.Empty{},
+		}
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_StreamExists_20_6_0{
+			StreamExists_20_6_0: &shared.Empty{},
+		}
 	case *streams.AppendReq_Options_NoStream:
-		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedNoStream{ExpectedNoStream: &shared.Empty{}}
-		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision_20_6_0{ExpectedRevision_20_6_0: math.MaxUint64}
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedNoStream{
+			ExpectedNoStream: &shared.Empty{},
+		}
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision_20_6_0{
+			ExpectedRevision_20_6_0: math.MaxUint64,
+		}
 	default:
-		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision{ExpectedRevision: uint64(expected)}
-		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision_20_6_0{ExpectedRevision_20_6_0: uint64(expected)}
+		w.ExpectedRevisionOption = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision{
+			ExpectedRevision: uint64(expected),
+		}
+		w.ExpectedRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_ExpectedRevision_20_6_0{
+			ExpectedRevision_20_6_0: uint64(expected),
+		}
 	}
 	if current < 0 {
-		w.CurrentRevisionOption = &streams.AppendResp_WrongExpectedVersion_CurrentNoStream{CurrentNoStream: &shared.Empty{}}
-		w.CurrentRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_NoStream_20_6_0{NoStream_20_6_0: &shared.Empty{}}
+		w.CurrentRevisionOption = &streams.AppendResp_WrongExpectedVersion_CurrentNoStream{
+			CurrentNoStream: &shared.Empty{},
+		}
+		w.CurrentRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_NoStream_20_6_0{
+			NoStream_20_6_0: &shared.Empty{},
+		}
 		return w
 	}
 	w.CurrentRevisionOption = &streams.AppendResp_WrongExpectedVersion_CurrentRevision{CurrentRevision: uint64(current)}
-	w.CurrentRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_CurrentRevision_20_6_0{CurrentRevision_20_6_0: uint64(current)}
+	w.CurrentRevisionOption_20_6_0 = &streams.AppendResp_WrongExpectedVersion_CurrentRevision_20_6_0{
+		CurrentRevision_20_6_0: uint64(current),
+	}
 	return w
 }
 

@@ -54,8 +54,8 @@ func (s *Server) Reopen() {
 	s.listener.shut = false
 }
 
-// Refuse responds to the next calls with a code: Unavailable like a node that is not ready, or NotFound and Unknown like a node without a
-// leader.
+// Refuse responds to the next calls with a code: Unavailable like a node that is not ready, or NotFound and Unknown
+// like a node without a leader.
 func (s *Server) Refuse(calls int, code codes.Code) {
 	s.faults.refusal.Store(int64(code))
 	s.faults.refusals.set(calls)
@@ -84,8 +84,8 @@ func (s *Server) UnknownReplies(appends int) { s.faults.unknownReplies.set(appen
 // DropEvery closes all connections each time that many messages were sent to subscriptions; 0 stops it.
 func (s *Server) DropEvery(messages int) { s.faults.dropEvery.set(messages) }
 
-// FarCheckpoints moves the checkpoints before the next n CaughtUp messages to the end of the log, where the next event will be stored, and
-// skips that event: servers had this fault.
+// FarCheckpoints moves the checkpoints before the next n CaughtUp messages to the end of the log, where the next event
+// will be stored, and skips that event: servers had this fault.
 func (s *Server) FarCheckpoints(n int) { s.faults.farCheckpoints.set(n) }
 
 // Freeze hides later events of the log from clients of the node, like a follower that lags. Thaw ends it.
@@ -108,7 +108,9 @@ func (s *Server) Noise(n int) {
 	newest := s.log.all[len(s.log.all)-1]
 	link := fmt.Appendf(nil, "%d@%s", newest.revision, newest.stream)
 	for range n {
-		s.log.put("$stats-127.0.0.1:2113", []proposal{{id: uuid.New(), kind: "$statsCollected", json: true, data: []byte(`{}`)}})
+		s.log.put("$stats-127.0.0.1:2113", []proposal{{
+			id: uuid.New(), kind: "$statsCollected", json: true, data: []byte(`{}`),
+		}})
 		s.log.put("$ce-lead", []proposal{{id: uuid.New(), kind: "$>", data: link}})
 		s.log.put("$$lead-1", []proposal{{id: uuid.New(), kind: "$metadata", json: true, data: []byte(`{}`)}})
 		s.log.put("linked", []proposal{{id: uuid.New(), kind: "$>", data: link}})
@@ -166,7 +168,9 @@ func (t *tally) each(prefixes []string) map[string]int {
 	defer t.mu.Unlock()
 	counts := maps.Clone(t.streams)
 	maps.DeleteFunc(counts, func(stream string, _ int) bool {
-		return len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(stream, p) })
+		return len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(p string) bool {
+			return strings.HasPrefix(stream, p)
+		})
 	})
 	return counts
 }
@@ -181,8 +185,11 @@ func (t *tally) of(prefixes []string) (calls int) {
 // view returns the events that are visible on this node.
 func (s *Server) view() view { return s.log.look(int(s.faults.frozen.Load()) - 1) }
 
-// stream authenticates stream calls and injects faults. Only these calls need credentials: clients read gossip and features without them.
-func (s *Server) stream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+// stream authenticates stream calls and injects faults. Only these calls need credentials: clients read gossip and
+// features without them.
+func (s *Server) stream(
+	service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
 	s.faults.calls.Add(1)
 	if err := s.admit(stream.Context()); err != nil {
 		return err

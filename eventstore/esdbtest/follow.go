@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// follow implements a subscription to $all. After its confirmation it reads to the end. With a filter it sends a checkpoint after each
-// interval of scanned events, and one at the end. Then it sends CaughtUp, and new events as they are appended, with checkpoints at the same
-// interval.
+// follow implements a subscription to $all. After its confirmation it reads to the end. With a filter it sends a
+// checkpoint after each interval of scanned events, and one at the end. Then it sends CaughtUp, and new events as they
+// are appended, with checkpoints at the same interval.
 func (s *Server) follow(o *streams.ReadReq_Options, out streams.Streams_ReadServer) error {
 	matches, err := filter(o)
 	if err != nil {

@@ -45,7 +45,9 @@ type place struct {
 // newJournal returns a journal with the system events of a new server.
 func newJournal() *journal {
 	j := &journal{streams: make(map[string][]*record), ids: make(map[uuid.UUID]place), grown: make(chan struct{})}
-	j.put("$epoch-information", []proposal{{id: uuid.New(), kind: "$epoch-information", json: true, data: []byte(`{}`)}})
+	j.put("$epoch-information", []proposal{{
+		id: uuid.New(), kind: "$epoch-information", json: true, data: []byte(`{}`),
+	}})
 	j.put("$users", []proposal{{id: uuid.New(), kind: "$UserCreated", json: true, data: []byte(`{}`)}})
 	return j
 }
@@ -105,8 +107,8 @@ func same(last *record, current int64) verdict {
 	return verdict{current: current, last: last}
 }
 
-// seen looks up the cached ids of an append without expectation. The append is new if its first id is not known on the stream, a repetition
-// if all ids are, and wrong if only some are.
+// seen looks up the cached ids of an append without expectation. The append is new if its first id is not known on the
+// stream, a repetition if all ids are, and wrong if only some are.
 func (j *journal) seen(stream string, events []proposal) (last *record, known bool) {
 	for i, e := range events {
 		at, known := j.ids[e.id]
@@ -135,8 +137,9 @@ func (j *journal) put(stream string, events []proposal) []*record {
 	written := make([]*record, len(events))
 	for i, e := range events {
 		r := &record{
-			id: e.id, stream: stream, kind: e.kind, json: e.json, data: bytes.Clone(e.data), metadata: bytes.Clone(e.metadata),
-			revision: int64(len(j.streams[stream])), position: j.end, created: time.Now(),
+			id: e.id, stream: stream, kind: e.kind, json: e.json, data: bytes.Clone(e.data),
+			metadata: bytes.Clone(e.metadata), revision: int64(len(j.streams[stream])), position: j.end,
+			created: time.Now(),
 		}
 		r.end = r.position + uint64(recordBytes+len(stream)+len(e.kind)+len(e.data)+len(e.metadata))
 		j.end = r.end

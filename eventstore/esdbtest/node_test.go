@@ -77,7 +77,9 @@ func at(revision uint64) expectation {
 	}
 }
 
-func (n node) send(t *testing.T, stream string, expect expectation, data []byte, ids ...uuid.UUID) (*streams.AppendResp, error) {
+func (n node) send(
+	t *testing.T, stream string, expect expectation, data []byte, ids ...uuid.UUID,
+) (*streams.AppendResp, error) {
 	t.Helper()
 	call, err := n.Append(n.context(t))
 	require.NoError(t, err)
@@ -114,7 +116,9 @@ func request(backwards bool, count uint64) *streams.ReadReq_Options {
 	o := &streams.ReadReq_Options{
 		CountOption:  &streams.ReadReq_Options_Count{Count: count},
 		FilterOption: &streams.ReadReq_Options_NoFilter{NoFilter: &shared.Empty{}},
-		UuidOption:   &streams.ReadReq_Options_UUIDOption{Content: &streams.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}}},
+		UuidOption: &streams.ReadReq_Options_UUIDOption{
+			Content: &streams.ReadReq_Options_UUIDOption_Structured{Structured: &shared.Empty{}},
+		},
 	}
 	if backwards {
 		o.ReadDirection = streams.ReadReq_Options_Backwards
@@ -145,7 +149,9 @@ func subscribeTo(position uint64, filter *streams.ReadReq_Options_FilterOptions)
 	filter.Window = &streams.ReadReq_Options_FilterOptions_Max{Max: 100_000}
 	filter.CheckpointIntervalMultiplier = 1
 	r := allFrom(position, false, 0)
-	r.Options.CountOption = &streams.ReadReq_Options_Subscription{Subscription: &streams.ReadReq_Options_SubscriptionOptions{}}
+	r.Options.CountOption = &streams.ReadReq_Options_Subscription{
+		Subscription: &streams.ReadReq_Options_SubscriptionOptions{},
+	}
 	r.Options.FilterOption = &streams.ReadReq_Options_Filter{Filter: filter}
 	return r
 }
@@ -156,7 +162,9 @@ func prefixes(of ...string) *streams.ReadReq_Options_FilterOptions_Expression {
 
 func streamFrom(stream string, revision uint64, backwards bool, count uint64) *streams.ReadReq {
 	o := request(backwards, count)
-	from := &streams.ReadReq_Options_StreamOptions{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)}}
+	from := &streams.ReadReq_Options_StreamOptions{
+		StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(stream)},
+	}
 	from.RevisionOption = &streams.ReadReq_Options_StreamOptions_Revision{Revision: revision}
 	if backwards {
 		from.RevisionOption = &streams.ReadReq_Options_StreamOptions_End{End: &shared.Empty{}}

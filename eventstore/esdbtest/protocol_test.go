@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
-// TestServer_Protocol tests the responses of a server at the level of the protocol. If URLVariable is set, a real server must respond the
-// same.
+// TestServer_Protocol tests the responses of a server at the level of the protocol. If URLVariable is set, a real
+// server must respond the same.
 func TestServer_Protocol(t *testing.T) {
 	t.Parallel()
 	servers := map[string]string{"esdbtest": esdbtest.Start(t).URL()}
@@ -64,7 +64,8 @@ var protocol = map[string]func(*testing.T, node){
 		s, id := newStream(), uuid.New()
 		first := n.append(t, s, anyRevision, id)
 		n.append(t, s, anyRevision, uuid.New())
-		require.Equal(t, first.GetPosition().GetCommitPosition(), n.append(t, s, anyRevision, id).GetPosition().GetCommitPosition())
+		require.Equal(t, first.GetPosition().GetCommitPosition(),
+			n.append(t, s, anyRevision, id).GetPosition().GetCommitPosition())
 		require.Len(t, n.stream(t, s, false, 10), 2)
 	},
 	"a repeat with more events at any revision is a conflict": func(t *testing.T, n node) {
@@ -92,7 +93,9 @@ var protocol = map[string]func(*testing.T, node){
 		require.Equal(t, s, string(e.GetStreamIdentifier().GetStreamName()))
 	},
 	"names of streams may be any text": func(t *testing.T, n node) {
-		for _, name := range []string{"größe 🦊", "a%b_c'\"\\", "tab\tline\n", "{x}[y]*?", strings.Repeat("n", 200)} {
+		for _, name := range []string{
+			"größe 🦊", "a%b_c'\"\\", "tab\tline\n", "{x}[y]*?", strings.Repeat("n", 200),
+		} {
 			s := newStream() + name
 			n.append(t, s, noStream, uuid.New())
 			require.Len(t, n.stream(t, s, false, 10), 1, name)
@@ -105,7 +108,8 @@ var protocol = map[string]func(*testing.T, node){
 		inStream := n.stream(t, s, false, 1)[0].GetEvent()
 		require.Equal(t, position.GetCommitPosition(), inStream.GetCommitPosition())
 		all := n.read(t, allFrom(position.GetCommitPosition(), false, 1), 1)
-		require.Equal(t, inStream.GetId().GetStructured().String(), all[0].GetEvent().GetEvent().GetId().GetStructured().String(),
+		require.Equal(t, inStream.GetId().GetStructured().String(),
+			all[0].GetEvent().GetEvent().GetId().GetStructured().String(),
 			"a read of $all begins with the event at its position")
 	},
 	"each event of an append has its own position, and the response has the last one": func(t *testing.T, n node) {
@@ -195,8 +199,12 @@ var protocol = map[string]func(*testing.T, node){
 		first := n.append(t, s, noStream, uuid.New()).GetPosition().GetCommitPosition()
 		n.append(t, s, at(0), uuid.New())
 		for name, f := range map[string]*streams.ReadReq_Options_FilterOptions{
-			"prefixes of streams": {Filter: &streams.ReadReq_Options_FilterOptions_StreamIdentifier{StreamIdentifier: prefixes("none", s)}},
-			"prefixes of types":   {Filter: &streams.ReadReq_Options_FilterOptions_EventType{EventType: prefixes("test.")}},
+			"prefixes of streams": {
+				Filter: &streams.ReadReq_Options_FilterOptions_StreamIdentifier{StreamIdentifier: prefixes("none", s)},
+			},
+			"prefixes of types": {
+				Filter: &streams.ReadReq_Options_FilterOptions_EventType{EventType: prefixes("test.")},
+			},
 			"a pattern of streams": {Filter: &streams.ReadReq_Options_FilterOptions_StreamIdentifier{
 				StreamIdentifier: &streams.ReadReq_Options_FilterOptions_Expression{Regex: "^" + s + "$"}}},
 			"a pattern of types": {Filter: &streams.ReadReq_Options_FilterOptions_EventType{
@@ -218,7 +226,9 @@ var protocol = map[string]func(*testing.T, node){
 	"an event without a type is rejected": func(t *testing.T, n node) {
 		call, err := n.Append(n.context(t))
 		require.NoError(t, err)
-		options := &streams.AppendReq_Options{StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(newStream())}}
+		options := &streams.AppendReq_Options{
+			StreamIdentifier: &shared.StreamIdentifier{StreamName: []byte(newStream())},
+		}
 		noStream(options)
 		require.NoError(t, call.Send(&streams.AppendReq{Content: &streams.AppendReq_Options_{Options: options}}))
 		require.NoError(t, call.Send(&streams.AppendReq{Content: &streams.AppendReq_ProposedMessage_{
@@ -229,7 +239,8 @@ var protocol = map[string]func(*testing.T, node){
 		_, err = call.CloseAndRecv()
 		require.Equal(t, codes.InvalidArgument, status.Code(err))
 	},
-	"a subscription sends a confirmation, the events after its position, a checkpoint and caught-up": func(t *testing.T, n node) {
+	"a subscription sends a confirmation, the events after its position, a checkpoint " +
+		"and caught-up": func(t *testing.T, n node) {
 		s := newStream()
 		first := n.append(t, s, noStream, uuid.New()).GetPosition().GetCommitPosition()
 		n.append(t, s, at(0), uuid.New())

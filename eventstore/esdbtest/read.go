@@ -45,7 +45,9 @@ func (s *Server) readStream(o *streams.ReadReq_Options, out streams.Streams_Read
 	events := s.log.stream(string(name), s.view())
 	if len(events) == 0 {
 		return out.Send(&streams.ReadResp{Content: &streams.ReadResp_StreamNotFound_{
-			StreamNotFound: &streams.ReadResp_StreamNotFound{StreamIdentifier: &shared.StreamIdentifier{StreamName: name}},
+			StreamNotFound: &streams.ReadResp_StreamNotFound{
+				StreamIdentifier: &shared.StreamIdentifier{StreamName: name},
+			},
 		}})
 	}
 	from := 0
@@ -145,7 +147,8 @@ func encode(r *record) *streams.ReadResp_ReadEvent {
 			PreparePosition:  r.position,
 			CommitPosition:   r.position,
 			Metadata: map[string]string{
-				"type": r.kind, "content-type": contentType, "created": strconv.FormatInt(r.created.UnixNano()/ticks, 10),
+				"type": r.kind, "content-type": contentType,
+				"created": strconv.FormatInt(r.created.UnixNano()/ticks, 10),
 			},
 			CustomMetadata: r.metadata,
 			Data:           r.data,

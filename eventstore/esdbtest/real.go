@@ -13,13 +13,13 @@ const (
 	// URLVariable names the address of a real server for tests that do not need their own. It need not be empty.
 	URLVariable = "LEADLOG_TEST_ESDB_URL"
 
-	// StartVariable names a program that starts an empty real server, prints its address as one line, and stops it on SIGTERM. It is run for
-	// each test that needs its own server.
+	// StartVariable names a program that starts an empty real server, prints its address as one line, and stops it on
+	// SIGTERM. It is run for each test that needs its own server.
 	StartVariable = "LEADLOG_TEST_ESDB_START"
 )
 
-// Shared returns the address of a server that others may use too, so the test must use its own namespace: the real server at URLVariable,
-// or a new test server if that is not set.
+// Shared returns the address of a server that others may use too, so the test must use its own namespace: the real
+// server at URLVariable, or a new test server if that is not set.
 func Shared(t testing.TB) string {
 	t.Helper()
 	if address := os.Getenv(URLVariable); address != "" {
@@ -28,8 +28,8 @@ func Shared(t testing.TB) string {
 	return Empty(t)
 }
 
-// Empty returns the address of an empty server for this test alone: a real one if StartVariable names a program that starts it, otherwise a
-// test server.
+// Empty returns the address of an empty server for this test alone: a real one if StartVariable names a program that
+// starts it, otherwise a test server.
 func Empty(t testing.TB) string {
 	t.Helper()
 	program := os.Getenv(StartVariable)

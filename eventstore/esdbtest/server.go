@@ -1,9 +1,10 @@
-// Package esdbtest is a test server for EventStoreDB's gRPC protocol, as far as a log needs it: appends with every expectation, reads of
-// streams and $all in both directions, filters, subscriptions with confirmations, checkpoints and CaughtUp, gossip, and server features.
+// Package esdbtest is a test server for EventStoreDB's gRPC protocol, as far as a log needs it: appends with every
+// expectation, reads of streams and $all in both directions, filters, subscriptions with confirmations, checkpoints and
+// CaughtUp, gossip, and server features.
 //
-// It behaves like EventStoreDB 24.10 according to the documentation and sources, also where that is inconvenient: it caches a limited
-// number of ids, checkpoints guarantee no more than those of the server, and a follower serves reads that do not require the leader from
-// its own data. Faults are injected on demand; see faults.go.
+// It behaves like EventStoreDB 24.10 according to the documentation and sources, also where that is inconvenient: it
+// caches a limited number of ids, checkpoints guarantee no more than those of the server, and a follower serves reads
+// that do not require the leader from its own data. Faults are injected on demand; see faults.go.
 package esdbtest
 
 import (
@@ -52,7 +53,8 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// StartSecure starts a node with TLS that requires a user and password. Its address names a file with the certificate of its authority.
+// StartSecure starts a node with TLS that requires a user and password. Its address names a file with the certificate
+// of its authority.
 func StartSecure(t testing.TB, name, password string) *Server {
 	t.Helper()
 	certificate, authority := certify(t)
@@ -191,7 +193,8 @@ func certify(t testing.TB) (tls.Certificate, string) {
 		t.Fatalf("certificate: %v", err)
 	}
 	authority := filepath.Join(t.TempDir(), "ca.crt")
-	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		0o600); err != nil {
 		t.Fatalf("certificate: %v", err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, authority

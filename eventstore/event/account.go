@@ -14,7 +14,8 @@ type AccountConfigured struct {
 	Currency  string   `json:"currency"`           // ISO 4217 code of the values of leads
 	RateLimit *float64 `json:"rateLimit,omitzero"` // captures a second; 0 is no limit, absent the service's default
 	RateBurst *int     `json:"rateBurst,omitzero"` // absent: the service's default
-	// TokensSeeLeads reports whether the response to an API token shows data stored by earlier arrivals. Absent is true.
+	// TokensSeeLeads reports whether the response to an API token shows data stored by earlier arrivals. Absent is
+	// true.
 	TokensSeeLeads *bool `json:"tokensSeeLeads,omitzero"`
 	// VisitorDays is how long a visitor without a lead is kept after the last activity. Zero is DefaultVisitorDays.
 	VisitorDays int `json:"visitorDays,omitzero"`
@@ -24,13 +25,13 @@ type AccountConfigured struct {
 	QuarantineDays int `json:"quarantineDays,omitzero"`
 	// WonStages are the stages that count as a conversion. Empty is DefaultWonStages.
 	WonStages []string `json:"wonStages,omitzero"`
-	// StoragePerDay is how many bytes captures, posts to intakes and visitors' activity may append to the log in a day. 0 is no limit, absent
-	// DefaultStoragePerDay.
+	// StoragePerDay is how many bytes captures, posts to intakes and visitors' activity may append to the log in a day.
+	// 0 is no limit, absent DefaultStoragePerDay.
 	StoragePerDay *int `json:"storagePerDay,omitzero"`
 	// IgnoredContacts are phones and emails that identify no person, in the form of contact.ParseIgnored.
 	IgnoredContacts []string `json:"ignoredContacts,omitzero"`
-	// SharedAfter is how many phones a lead has whose emails no longer identify it beside another phone, and likewise emails. 0 is never,
-	// absent DefaultSharedAfter.
+	// SharedAfter is how many phones a lead has whose emails no longer identify it beside another phone, and likewise
+	// emails. 0 is never, absent DefaultSharedAfter.
 	SharedAfter *int `json:"sharedAfter,omitzero"`
 	// RetentionDays is how long a lead is kept after its last arrival or change. Zero is without end.
 	RetentionDays int `json:"retentionDays,omitzero"`
@@ -100,13 +101,14 @@ func (a AccountConfigured) SharedAfterOrDefault() int {
 	return *a.SharedAfter
 }
 
-// StorageLow records that an account has used four fifths of its StoragePerDay. It is recorded at most once in a day, by UTC.
+// StorageLow records that an account has used four fifths of its StoragePerDay. It is recorded at most once in a day,
+// by UTC.
 type StorageLow struct {
 	StoragePerDay int `json:"storagePerDay"`
 }
 
-// JWTsRevoked records that JWTs of the account which were issued before a time are refused. It is not one of the settings, so that a later
-// AccountConfigured does not undo it.
+// JWTsRevoked records that JWTs of the account which were issued before a time are refused. It is not one of the
+// settings, so that a later AccountConfigured does not undo it.
 type JWTsRevoked struct {
 	NotBefore time.Time `json:"notBefore"` // whole milliseconds, UTC
 }

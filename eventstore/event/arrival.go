@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ArrivalReceived records that a post was accepted: by an intake, or by the API when its fields were invalid and the account quarantines
-// such posts. The outcome follows on the arrival's stream.
+// ArrivalReceived records that a post was accepted: by an intake, or by the API when its fields were invalid and the
+// account quarantines such posts. The outcome follows on the arrival's stream.
 type ArrivalReceived struct {
 	IntakeID   string     `json:"intakeId,omitzero" personal:"no"` // absent: captured by the API
 	TokenID    string     `json:"tokenId,omitzero" personal:"no"`  // of the API token; absent for intakes and JWTs
@@ -115,8 +115,9 @@ func (r ArrivalRaw) WithBody(body []byte) ArrivalRaw {
 		return r
 	}
 	var packed bytes.Buffer
-	writer, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // the level is valid; the fastest one, because anyone may post
-	_, _ = writer.Write(body)                                 // a buffer never fails
+	// the level is valid; the fastest one, because anyone may post
+	writer, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	_, _ = writer.Write(body) // a buffer never fails
 	_ = writer.Close()
 	r.Compressed = packed.Bytes()
 	return r

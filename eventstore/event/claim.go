@@ -12,8 +12,9 @@ type ClaimReleased struct {
 	Holder string `json:"holder"` // the previous holder
 }
 
-// ClaimBound records which request body an idempotency key belongs to, and the outcome of that request; or the arrival with a delivery id.
-// It contains neither the key nor the body. A key whose request was quarantined may be bound again, to another body.
+// ClaimBound records which request body an idempotency key belongs to, and the outcome of that request; or the arrival
+// with a delivery id. It contains neither the key nor the body. A key whose request was quarantined may be bound again,
+// to another body.
 type ClaimBound struct {
 	Kind    string `json:"kind"`    // idempotency or delivery
 	Digest  []byte `json:"digest"`  // keyed hash of the body; empty for a delivery id
@@ -23,8 +24,8 @@ type ClaimBound struct {
 	Revision int64 `json:"revision"`
 }
 
-// ClaimKeyFixed identifies the key that names the claims of this log, which is the first one it was served with. It is the only event on
-// the stream ClaimKeyStream.
+// ClaimKeyFixed identifies the key that names the claims of this log, which is the first one it was served with. It is
+// the only event on the stream ClaimKeyStream.
 type ClaimKeyFixed struct {
 	Fingerprint []byte `json:"fingerprint"` // HMAC of a constant under the key
 }

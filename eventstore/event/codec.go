@@ -19,7 +19,8 @@ func AppendJSON(buffer []byte, value any) ([]byte, error) {
 	return appended.Bytes(), err
 }
 
-// writeTime writes a time like the API, with three decimals. The library writes times that are more precise, not UTC, or in an unusual year.
+// writeTime writes a time like the API, with three decimals. The library writes times that are more precise, not UTC,
+// or in an unusual year.
 func writeTime(to *jsontext.Encoder, t time.Time) error {
 	year, whole := t.Year(), t.Nanosecond()%int(time.Millisecond) == 0
 	if !whole || t.Location() != time.UTC || year < 1 || year > 9999 {

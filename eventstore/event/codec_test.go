@@ -13,7 +13,8 @@ func TestEncode_TimesHaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2025, 3, 30, 1, 2, 3, 450e6, time.UTC)
 	for _, fact := range []Data{
-		LeadCreated{KeptArrival: KeptArrival{ReceivedAt: at}}, LeadJoined{Was: LeadSnapshot{CreatedAt: at}}, IntakeResumed{ArrivedAt: at},
+		LeadCreated{KeptArrival: KeptArrival{ReceivedAt: at}}, LeadJoined{Was: LeadSnapshot{CreatedAt: at}},
+		IntakeResumed{ArrivedAt: at},
 	} {
 		_, encoded, err := Encode(fact)
 		require.NoError(t, err)
@@ -25,10 +26,12 @@ func TestAppendJSON(t *testing.T) {
 	t.Parallel()
 	precise := time.Date(2025, 3, 30, 1, 2, 3, 450_000_001, time.FixedZone("", 3600))
 	for want, value := range map[string]any{
-		`before["a","\"<é"]`:                 []string{"a", "\"<é"},
-		`before[]`:                           []string(nil),
-		`before{}`:                           map[string]jsontext.Value(nil),
-		`before{"a":null,"b":{"d":1,"c":2}}`: map[string]jsontext.Value{"b": jsontext.Value(`{ "d" : 1, "c": 2 }`), "a": nil},
+		`before["a","\"<é"]`: []string{"a", "\"<é"},
+		`before[]`:           []string(nil),
+		`before{}`:           map[string]jsontext.Value(nil),
+		`before{"a":null,"b":{"d":1,"c":2}}`: map[string]jsontext.Value{
+			"b": jsontext.Value(`{ "d" : 1, "c": 2 }`), "a": nil,
+		},
 		`before"2025-03-30T01:02:03.450000001+01:00"`: precise,
 	} {
 		encoded, err := AppendJSON([]byte("before"), value)
@@ -36,7 +39,8 @@ func TestAppendJSON(t *testing.T) {
 		require.Equal(t, want, string(encoded))
 	}
 	for _, invalid := range []any{
-		"a\xff", map[string]jsontext.Value{"a": jsontext.Value(`"cut`)}, map[string]jsontext.Value{"a": jsontext.Value(`{"b":1,"b":2}`)},
+		"a\xff", map[string]jsontext.Value{"a": jsontext.Value(`"cut`)},
+		map[string]jsontext.Value{"a": jsontext.Value(`{"b":1,"b":2}`)},
 	} {
 		_, err := AppendJSON(nil, invalid)
 		require.Error(t, err)
@@ -54,10 +58,14 @@ func BenchmarkCodec(b *testing.B) {
 	created := LeadCreated{
 		ContactUID: "01M7YGZVZWE6S8RYN49QGMF6BH", LeadFields: LeadFields{
 			Name: "Asha Rao", Phone: "+919876543210", Email: "asha@example.com",
-			Status: "new", Temperature: "warm", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+			Status: "new", Temperature: "warm",
+			CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
 		}, Source: "website",
-		Metadata: map[string]jsontext.Value{"source": jsontext.Value(`"website"`), "utm_campaign": jsontext.Value(`"diwali"`)},
-		IP:       "127.0.0.1", UserAgent: "curl/7.88.1", Changed: []string{"name", "phone", "email", "customFields", "metadata"},
+		Metadata: map[string]jsontext.Value{
+			"source": jsontext.Value(`"website"`), "utm_campaign": jsontext.Value(`"diwali"`),
+		},
+		IP: "127.0.0.1", UserAgent: "curl/7.88.1",
+		Changed: []string{"name", "phone", "email", "customFields", "metadata"},
 	}
 	name, encoded, err := Encode(created)
 	require.NoError(b, err)

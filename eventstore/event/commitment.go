@@ -26,8 +26,8 @@ type Shown struct {
 	Data     []byte // JSON
 }
 
-// Commitment returns the SHA-256, in hexadecimal, of a nonce and the canonical JSON of an event. It commits the log to data that the log
-// has only sealed. Without the nonce, which is sealed with the data, nothing can be derived from it.
+// Commitment returns the SHA-256, in hexadecimal, of a nonce and the canonical JSON of an event. It commits the log to
+// data that the log has only sealed. Without the nonce, which is sealed with the data, nothing can be derived from it.
 //
 //	{"actor":"user:ann","at":"2026-11-21T07:44:02.556Z","data":{…},"id":"01M7…","revision":0,"stream":"lead-01M7…","type":"lead.created"}
 func Commitment(nonce []byte, e Shown) (string, error) {

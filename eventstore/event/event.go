@@ -1,7 +1,8 @@
 // Package event is the catalogue of facts: each kind of event on the log is a struct with an explicit, versioned name.
 //
-// Existing logs fix a type's name and JSON. Fields may be added; nothing is renamed, and no meaning changes. An incompatible change needs a
-// new version and an upcaster in [Decode]. A golden file for each type in testdata checks this.
+// Existing logs fix a type's name and JSON. Fields may be added; nothing is renamed, and no meaning changes. An
+// incompatible change needs a new version and an upcaster in [Decode]. A golden file for each type in testdata checks
+// this.
 //
 // The package is pure: deciders fold these facts without knowing any store.
 package event
@@ -39,7 +40,8 @@ type Fact struct {
 // ErrUnknownType means that a stored event has a type that this program does not know: a newer version wrote it.
 var ErrUnknownType = errors.New("unknown event type")
 
-// errNUL means that a text has a NUL, which PostgreSQL cannot store. Commands reject it earlier, with the name of the field.
+// errNUL means that a text has a NUL, which PostgreSQL cannot store. Commands reject it earlier, with the name of the
+// field.
 var errNUL = errors.New("text contains NUL")
 
 // Text returns a text that facts can have: bytes that are not UTF-8, and NUL, are replaced by U+FFFD.
@@ -47,7 +49,8 @@ func Text(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// Encode returns a fact's stored name and JSON. Equal facts have equal encodings. It fails for text that views could not store.
+// Encode returns a fact's stored name and JSON. Equal facts have equal encodings. It fails for text that views could
+// not store.
 func Encode(data Data) (eventType string, encoded []byte, err error) {
 	eventType = data.EventType()
 	if _, known := catalogue[eventType]; !known {

@@ -55,7 +55,8 @@ func TestDecode_UnknownFields(t *testing.T) {
 func TestEncode_Deterministic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		keys := rapid.SliceOfNDistinct(rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r != 0 })), 2, 20, rapid.ID[string]).Draw(t, "keys")
+		keys := rapid.SliceOfNDistinct(rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r != 0 })), 2, 20,
+			rapid.ID[string]).Draw(t, "keys")
 		facts := [2]LeadCreated{{LeadFields: LeadFields{Name: "n"}}, {LeadFields: LeadFields{Name: "n"}}}
 		for i := range facts {
 			facts[i].CustomFields = make(map[string]jsontext.Value)
@@ -76,12 +77,16 @@ func TestEncode_Deterministic(t *testing.T) {
 func TestEncode_Invalid(t *testing.T) {
 	t.Parallel()
 	for name, fact := range map[string]Data{
-		"text not UTF-8":   ClaimTaken{Kind: "\xff"},
-		"NUL":              TokenCreated{Name: "a\x00"},
-		"NUL in a list":    LeadMerged{Changed: []string{`\`, "\\\x00"}},
-		"NUL in a value":   LeadCreated{LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`["\u0000"]`)}}},
-		"NUL in a name":    VisitorActed{Properties: map[string]jsontext.Value{"\x00": jsontext.Value(`1`)}},
-		"a value not JSON": LeadCreated{LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`{`)}}},
+		"text not UTF-8": ClaimTaken{Kind: "\xff"},
+		"NUL":            TokenCreated{Name: "a\x00"},
+		"NUL in a list":  LeadMerged{Changed: []string{`\`, "\\\x00"}},
+		"NUL in a value": LeadCreated{
+			LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`["\u0000"]`)}},
+		},
+		"NUL in a name": VisitorActed{Properties: map[string]jsontext.Value{"\x00": jsontext.Value(`1`)}},
+		"a value not JSON": LeadCreated{
+			LeadFields: LeadFields{CustomFields: map[string]jsontext.Value{"a": jsontext.Value(`{`)}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,7 +157,9 @@ func TestStream_RoundTrip(t *testing.T) {
 // Prefixes select kinds of streams, so none may be a prefix of another.
 func TestPrefixes_Distinct(t *testing.T) {
 	t.Parallel()
-	prefixes := []string{LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ArrivalPrefix, VisitorPrefix, ClaimPrefix}
+	prefixes := []string{
+		LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ArrivalPrefix, VisitorPrefix, ClaimPrefix,
+	}
 	for i, a := range prefixes {
 		for j, b := range prefixes {
 			require.True(t, i == j || !strings.HasPrefix(a, b), "%s begins with %s", a, b)

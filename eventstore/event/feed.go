@@ -17,8 +17,8 @@ const (
 // FeedKinds returns all kinds.
 func FeedKinds() []string { return []string{LeadKind, TokenKind, WebhookKind, IntakeKind, AccountKind} }
 
-// FeedKind returns the kind of a type, by its stored name. It is empty for internal types, which are in no feed: claims, usage samples,
-// access records, and the activities of visitors, which their leads show.
+// FeedKind returns the kind of a type, by its stored name. It is empty for internal types, which are in no feed:
+// claims, usage samples, access records, and the activities of visitors, which their leads show.
 func FeedKind(eventType string) string { return feedKinds[eventType] }
 
 var feedKinds = func() map[string]string {

@@ -19,9 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeMissing creates the golden file of a new type. No flag overwrites a file, because production logs have events of this
-// form: a changed type gets a new version.
-var writeMissing = flag.Bool("write-missing", false, "write golden files of types that have none, and the list of classes")
+// writeMissing creates the golden file of a new type. No flag overwrites a file, because production logs have events of
+// this form: a changed type gets a new version.
+var writeMissing = flag.Bool("write-missing", false,
+	"write golden files of types that have none, and the list of classes")
 
 // samples returns one fact of each type, with a value in every field.
 func samples() []Data {
@@ -32,46 +33,61 @@ func samples() []Data {
 		"budget": jsontext.Value(`12345678901234567890.10`),
 		"tags":   jsontext.Value(`["a",null,{"b":true}]`),
 	}
-	meta := map[string]jsontext.Value{"source": jsontext.Value(`"Facebook Ads"`), "campaign": jsontext.Value(`{"id":7}`)}
+	meta := map[string]jsontext.Value{
+		"source": jsontext.Value(`"Facebook Ads"`), "campaign": jsontext.Value(`{"id":7}`),
+	}
 	raw := ArrivalRaw{
-		ContentType: "application/json", Body: `{"name":"Zoë"}`, Compressed: []byte{0x1f, 0x8b}, Headers: map[string]string{"webhook-id": "d-1"},
-		Query: map[string]string{"utm_source": "newsletter"}, Item: true, Post: `{"leads":[]}`,
+		ContentType: "application/json", Body: `{"name":"Zoë"}`, Compressed: []byte{0x1f, 0x8b},
+		Headers: map[string]string{"webhook-id": "d-1"}, Query: map[string]string{"utm_source": "newsletter"},
+		Item: true, Post: `{"leads":[]}`,
 	}
 	hash := bytes.Repeat([]byte{0x00, 0x7f, 0xff, 0x3e}, 8)
 	campaign := Campaign{UTMSource: "Google", UTMMedium: "cpc", UTMCampaign: "Größen & mehr", UTMID: "42"}
 	intake := IntakeSettings{
-		Name: "Größentabelle", Kind: "webhook", Source: "website", Enabled: true, Origins: []string{"https://example.com"},
-		Redirect: "https://example.com/danke?a=1&b=2", Honeypot: "url", Challenge: "turnstile", RateLimit: &rate, ExpectEvery: "24h0m0s",
+		Name: "Größentabelle", Kind: "webhook", Source: "website", Enabled: true,
+		Origins: []string{"https://example.com"}, Redirect: "https://example.com/danke?a=1&b=2", Honeypot: "url",
+		Challenge: "turnstile", RateLimit: &rate, ExpectEvery: "24h0m0s",
 		Mapping: map[string]string{"name": `body.first + " " + body.last`, "email": "body.mail"},
 		Signature: &IntakeSignature{
 			Header: "X-Signature", Algorithm: "sha256", Encoding: "hex", Prefix: "sha256=", Scheme: "hmac",
-			Format: "t={timestamp},v1={signature}", TimestampHeader: "X-Timestamp", IDHeader: "X-Id", Signed: "{timestamp}.{body}",
-			Tolerance: "5m", Name: "key",
+			Format: "t={timestamp},v1={signature}", TimestampHeader: "X-Timestamp", IDHeader: "X-Id",
+			Signed: "{timestamp}.{body}", Tolerance: "5m", Name: "key",
 		},
-		GraphURL: "https://graph.example.com/v25.0", Each: "body.leads", AcceptGet: true, Handshake: "meta", OnInvalid: "keep",
+		GraphURL: "https://graph.example.com/v25.0", Each: "body.leads", AcceptGet: true, Handshake: "meta",
+		OnInvalid: "keep",
 	}
-	warnings := []ArrivalWarning{{Field: "status", Code: "STATUS_UNKNOWN", Message: "cannot be used, and is kept as a custom field"}}
+	warnings := []ArrivalWarning{{
+		Field: "status", Code: "STATUS_UNKNOWN", Message: "cannot be used, and is kept as a custom field",
+	}}
 	return []Data{
 		LeadCreated{
 			ContactUID: "c_8xk2", LeadFields: LeadFields{
 				Name: "Zoë \"Zo\" Müller", Phone: "+491701234567", Email: "zoe@example.com", Status: "new",
-				Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0", CustomFields: fields,
+				Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", OpportunityValue: "0",
+				CustomFields: fields,
 			}, NameDerived: true, Source: "facebook ads", Metadata: meta,
 			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1",
-			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "email", Campaign: campaign, Changed: []string{"name", "phone"},
-			Consents:    []Consent{{Purpose: "whatsapp", Granted: true}, {Purpose: "call"}},
-			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
+			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "email", Campaign: campaign,
+			Changed:  []string{"name", "phone"},
+			Consents: []Consent{{Purpose: "whatsapp", Granted: true}, {Purpose: "call"}},
+			KeptArrival: KeptArrival{
+				IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at,
+			},
 		},
 		LeadMerged{
 			Source: "google", NewSource: true, LeadFields: LeadFields{
 				Name: "Zoë Müller", Phone: "+491701234567", Email: "zoe@example.com", Status: "won",
-				Temperature: "hot", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "1999.90", CustomFields: fields,
+				Temperature: "hot", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "1999.90",
+				CustomFields: fields,
 			},
 			EmailHeldBy: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Metadata: meta,
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2",
-			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "phone", Campaign: campaign, Changed: []string{"status"},
-			Consents:    []Consent{{Purpose: "whatsapp"}},
-			KeptArrival: KeptArrival{IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at},
+			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "phone", Campaign: campaign,
+			Changed:  []string{"status"},
+			Consents: []Consent{{Purpose: "whatsapp"}},
+			KeptArrival: KeptArrival{
+				IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at,
+			},
 		},
 		LeadUpdated{
 			LeadFields: LeadFields{
@@ -80,33 +96,46 @@ func samples() []Data {
 			}, RemovedFields: []string{"city"}, Changed: []string{"name"},
 		},
 		LeadReleased{
-			Field: "phone", Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe", Changed: []string{"name", "phone"},
+			Field: "phone", Phone: "+491701234567", Email: "zoe@example.com", Current: "+491701234568", Name: "zoe",
+			Changed: []string{"name", "phone"},
 		},
-		LeadConsented{Consents: []Consent{{Purpose: "whatsapp"}}, Given: jsontext.Value(`{"purpose":"whatsapp","granted":false,"text":"Größe"}`)},
+		LeadConsented{
+			Consents: []Consent{{Purpose: "whatsapp"}},
+			Given:    jsontext.Value(`{"purpose":"whatsapp","granted":false,"text":"Größe"}`),
+		},
 		LeadJoinedInto{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		LeadJoined{
 			From: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AC"},
 			Was: LeadSnapshot{
 				ContactUID: "c_8xk2", LeadFields: LeadFields{
 					Name: "Zoë", Phone: "+491701234567", Email: "zoe@example.com", Status: "new",
-					Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "0", CustomFields: fields,
+					Temperature: "warm", OpportunityID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", OpportunityValue: "0",
+					CustomFields: fields,
 				}, NameDerived: true,
 				Phones: []string{"+491701234567", "+491701234568"}, Emails: []string{"zoe@example.com"},
 				FirstSeen: map[string]time.Time{"+491701234568": at},
 				Source:    "api", Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
 				Consents: map[string]ConsentState{"whatsapp": {Granted: true, At: at, Words: "0011223344556677"}},
 				Sources: []SourceSnapshot{{
-					Source: "api", FirstSeenAt: at, LastSeenAt: at.Add(time.Hour), Arrivals: 2, Credential: "token:01JQKXZ8V4W9H6M3T2R5N7P0AE",
-					Metadata: meta, IP: "203.0.113.7", UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},
+					Source: "api", FirstSeenAt: at, LastSeenAt: at.Add(time.Hour), Arrivals: 2,
+					Credential: "token:01JQKXZ8V4W9H6M3T2R5N7P0AE", Metadata: meta, IP: "203.0.113.7",
+					UserAgent: "Mozilla/5.0", RequestID: "r-1", Changed: []string{"name"},
 				}},
 			},
-			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Before: 7}}, OpportunityValue: "0", Changed: []string{"phone"},
+			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Before: 7}}, OpportunityValue: "0",
+			Changed: []string{"phone"},
 		},
 		LeadSplit{
-			Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB", From: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Undone: true, Touches: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AE"},
-			Arrivals: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AF"}, Joined: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"},
-			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Before: 7}}, Status: "new", StatusAt: at, OpportunityValue: "0",
-			Is: LeadSnapshot{ContactUID: "c_8xk2", LeadFields: LeadFields{Name: "Zoë"}, Phones: []string{"+491701234567"}, Source: "api", Sources: []SourceSnapshot{{Source: "api", FirstSeenAt: at, LastSeenAt: at}}, CreatedAt: at},
+			Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB", From: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Undone: true,
+			Touches: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AE"}, Arrivals: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AF"},
+			Joined:  []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"},
+			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Before: 7}}, Status: "new", StatusAt: at,
+			OpportunityValue: "0",
+			Is: LeadSnapshot{
+				ContactUID: "c_8xk2", LeadFields: LeadFields{Name: "Zoë"}, Phones: []string{"+491701234567"},
+				Source: "api", Sources: []SourceSnapshot{{Source: "api", FirstSeenAt: at, LastSeenAt: at}},
+				CreatedAt: at,
+			},
 		},
 		LeadRefused{
 			Source: "google", Code: "DUPLICATE_LEAD_EMAIL",
@@ -118,15 +147,24 @@ func samples() []Data {
 			Visitors: []string{"visitor-acme-00112233445566778899aabbccddeeff"},
 			Origins:  []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Before: 7}},
 			KeyCommitments: []KeyCommitment{{
-				LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Commitment: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+				LeadID:     "01JQKXZ8V4W9H6M3T2R5N7P0AC",
+				Commitment: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
 			}},
 		},
 		DataRevealed{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", What: "lead"},
-		DataExported{ExportID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", What: "leads", Format: "csv", Filter: map[string]string{"status": "won"}, Rows: new(int64(3)), Complete: new(true)},
+		DataExported{
+			ExportID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", What: "leads", Format: "csv",
+			Filter: map[string]string{"status": "won"}, Rows: new(int64(3)), Complete: new(true),
+		},
 		DataSearched{What: "leads", Fields: []string{"phone"}},
-		ImportStarted{RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", File: "00112233445566778899aabbccddeeff", Reading: "ffeeddccbbaa99887766554433221100"},
+		ImportStarted{
+			RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", File: "00112233445566778899aabbccddeeff",
+			Reading: "ffeeddccbbaa99887766554433221100",
+		},
 		ImportUndone{RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Leads: 2, Stayed: 1},
-		ImportFinished{RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Rows: 5, Created: 1, Merged: 2, Refused: 1, Invalid: 1, Repeated: 2},
+		ImportFinished{
+			RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Rows: 5, Created: 1, Merged: 2, Refused: 1, Invalid: 1, Repeated: 2,
+		},
 		ClaimTaken{Kind: "phone", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
 		ClaimReleased{Kind: "token-slot", Holder: "01JQKXZ8V4W9H6M3T2R5N7P0AE"},
 		ClaimBound{
@@ -143,14 +181,16 @@ func samples() []Data {
 		TokenRefused{Reason: "rotated", Prefix: "ll_live_4f"},
 		WebhookRegistered{
 			WebhookSettings: WebhookSettings{
-				URL: "https://example.com/hook?a=1&b=2", Events: []string{"lead.created", "lead.merged"}, Description: "CRM sync",
+				URL: "https://example.com/hook?a=1&b=2", Events: []string{"lead.created", "lead.merged"},
+				Description: "CRM sync",
 			},
 			Slot: 1,
 		},
 		WebhookUpdated{
 			WebhookSettings: WebhookSettings{
-				URL: "https://example.com/other", Events: []string{"*"}, Description: "ERP sync", Filter: "type == 'lead.created'",
-				Ordering: "lead", RateLimit: 2.5, HeaderNames: []string{"Authorization", "X-Shop"},
+				URL: "https://example.com/other", Events: []string{"*"}, Description: "ERP sync",
+				Filter: "type == 'lead.created'", Ordering: "lead", RateLimit: 2.5,
+				HeaderNames: []string{"Authorization", "X-Shop"},
 			},
 			Changed: []string{"url", "events", "filter", "ordering", "rateLimit", "headers"},
 		},
@@ -158,7 +198,9 @@ func samples() []Data {
 		WebhookEnabled{},
 		WebhookRotated{PreviousUntil: at},
 		WebhookTested{},
-		WebhookRetried{DeliveryID: "01JQKXZ8V4W9H6M3T2R5N7P0AF", Since: at, DeliveryIDs: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"}},
+		WebhookRetried{
+			DeliveryID: "01JQKXZ8V4W9H6M3T2R5N7P0AF", Since: at, DeliveryIDs: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"},
+		},
 		WebhookReplayed{Since: at, Until: at.Add(time.Hour), Generation: 3},
 		WebhookReplayEnded{Generation: 3, Error: "failed"},
 		WebhookDeleted{},
@@ -169,26 +211,34 @@ func samples() []Data {
 		IntakeSilent{Since: at},
 		IntakeResumed{ArrivedAt: at},
 		AccountConfigured{
-			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE", Currency: "EUR",
-			RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
-			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"}, RetentionDays: 365, KeepStages: []string{"won", "kept"}, StoragePerDay: new(0),
+			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
+			Currency: "EUR", RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
+			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"}, RetentionDays: 365,
+			KeepStages: []string{"won", "kept"}, StoragePerDay: new(0),
 			IgnoredContacts: []string{"+919999999999", "*@example.org"}, SharedAfter: new(0),
 		},
 		JWTsRevoked{NotBefore: at},
 		StorageLow{StoragePerDay: 1 << 30},
 		VisitorActed{
-			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe", Referrer: "android-app://com.example",
-			At: at, Properties: fields, Touch: true, Campaign: campaign,
+			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe",
+			Referrer: "android-app://com.example", At: at, Properties: fields, Touch: true, Campaign: campaign,
 		},
 		VisitorForgotten{Keys: []string{"-9007199254740993", "7"}},
 		ArrivalReceived{
-			IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", TokenID: "01JQKXZ8V4W9H6M3T2R5N7P0AE", ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30),
-			DeliveryID: "d-1", Raw: raw,
+			IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", TokenID: "01JQKXZ8V4W9H6M3T2R5N7P0AE", ReceivedAt: at,
+			ExpiresAt: at.AddDate(0, 0, 30), DeliveryID: "d-1", Raw: raw,
 		},
 		ArrivalFetched{Raw: raw},
-		ArrivalCaptured{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Merged: true, Warnings: warnings},
-		ArrivalRefused{Code: "DUPLICATE_LEAD_EMAIL", LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC"},
-		ArrivalQuarantined{Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}, Warnings: warnings},
+		ArrivalCaptured{
+			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Merged: true,
+			Warnings: warnings,
+		},
+		ArrivalRefused{
+			Code: "DUPLICATE_LEAD_EMAIL", LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",
+		},
+		ArrivalQuarantined{
+			Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}, Warnings: warnings,
+		},
 		ArrivalResubmitted{Set: fields, Fetch: true},
 		ArrivalDiscarded{Reason: DiscardedByOwner},
 		ArrivalExpired{},
@@ -250,7 +300,8 @@ func TestCatalogue_Complete(t *testing.T) {
 	for _, file := range files {
 		stored = append(stored, strings.TrimSuffix(filepath.Base(file), ".json"))
 	}
-	require.Equal(t, catalogue, stored, "a type without a golden file, or a golden file of a removed type, which logs still have")
+	require.Equal(t, catalogue, stored,
+		"a type without a golden file, or a golden file of a removed type, which logs still have")
 }
 
 // A fact of a type that is not in the catalogue cannot be appended.
@@ -262,7 +313,8 @@ func TestCatalogue_HasEveryType(t *testing.T) {
 	for _, file := range source {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, method := range regexp.MustCompile(`(?m)^func \(\w+\) EventType\(\) string +\{ return "([^"]+)" \}`).FindAllSubmatch(text, -1) {
+		for _, method := range regexp.MustCompile(`(?m)^func \(\w+\) EventType\(\) string +\{ return "([^"]+)" \}`).
+			FindAllSubmatch(text, -1) {
 			declared = append(declared, string(method[1]))
 		}
 	}
@@ -270,14 +322,16 @@ func TestCatalogue_HasEveryType(t *testing.T) {
 	require.Equal(t, declared, Catalogue())
 }
 
-// The JSON name of a field that is empty in the sample is not tested. A field of a part, such as LeadFields, is in a sample of some type.
+// The JSON name of a field that is empty in the sample is not tested. A field of a part, such as LeadFields, is in a
+// sample of some type.
 func TestSamples_FillEveryField(t *testing.T) {
 	t.Parallel()
 	parts := map[string]bool{} // by field: whether a sample has it
 	for _, sample := range samples() {
 		value := reflect.ValueOf(sample)
 		for i := range value.NumField() {
-			require.False(t, value.Field(i).IsZero(), "%s leaves %s empty", sample.EventType(), value.Type().Field(i).Name)
+			require.False(t, value.Field(i).IsZero(), "%s leaves %s empty", sample.EventType(),
+				value.Type().Field(i).Name)
 			fillParts(parts, value.Field(i))
 		}
 	}
@@ -306,13 +360,14 @@ func fillParts(parts map[string]bool, of reflect.Value) {
 	}
 }
 
-// Acts of users are in the trail. Only these types are not: what happens to leads, visitors and arrivals, what has a record of its own, and
-// what the service itself appends.
+// Acts of users are in the trail. Only these types are not: what happens to leads, visitors and arrivals, what has a
+// record of its own, and what the service itself appends.
 func TestTrailTypes_ListEveryAct(t *testing.T) {
 	t.Parallel()
 	others := Types(
 		LeadCreated{}, LeadMerged{}, LeadUpdated{}, LeadJoinedInto{}, LeadRefused{}, VisitorActed{}, VisitorForgotten{},
-		ArrivalReceived{}, ArrivalFetched{}, ArrivalCaptured{}, ArrivalRefused{}, ArrivalQuarantined{}, ArrivalResubmitted{}, ArrivalDiscarded{}, ArrivalExpired{},
+		ArrivalReceived{}, ArrivalFetched{}, ArrivalCaptured{}, ArrivalRefused{}, ArrivalQuarantined{},
+		ArrivalResubmitted{}, ArrivalDiscarded{}, ArrivalExpired{},
 		ClaimTaken{}, ClaimReleased{}, ClaimBound{}, ClaimKeyFixed{}, OriginFixed{}, TokenUsed{},
 	)
 	require.ElementsMatch(t, Catalogue(), slices.Concat(TrailTypes(), others))

@@ -2,26 +2,32 @@ package event
 
 import "time"
 
-// IntakeSettings are the settings of an intake, an address to which forms, ads and payment pages post leads. Secrets are stored elsewhere,
-// sealed.
+// IntakeSettings are the settings of an intake, an address to which forms, ads and payment pages post leads. Secrets
+// are stored elsewhere, sealed.
 type IntakeSettings struct {
-	Name        string            `json:"name"`
-	Kind        string            `json:"kind"`
-	Source      string            `json:"source"` // canonical; the source of its arrivals
-	Enabled     bool              `json:"enabled"`
-	Origins     []string          `json:"origins,omitzero"`     // web origins whose pages may post to a form; none: any
-	Redirect    string            `json:"redirect,omitzero"`    // URL to which a form redirects the browser
-	Honeypot    string            `json:"honeypot,omitzero"`    // name of a form field that people leave empty
-	Challenge   string            `json:"challenge,omitzero"`   // provider: turnstile or hcaptcha
-	RateLimit   *float64          `json:"rateLimit,omitzero"`   // arrivals a second and address; 0 is no limit, absent the account's
-	ExpectEvery string            `json:"expectEvery,omitzero"` // a Go duration; without an arrival for that long, the intake is silent
-	Mapping     map[string]string `json:"mapping,omitzero"`     // CEL by field of a lead; absent fields have the kind's default
-	Signature   *IntakeSignature  `json:"signature,omitzero"`   // of kind webhook
-	GraphURL    string            `json:"graphUrl,omitzero"`    // of kind meta_lead_ads; absent: Meta's own
-	Each        string            `json:"each,omitzero"`        // CEL: the list of a post's arrivals; absent: a JSON list's elements, else one
-	AcceptGet   bool              `json:"acceptGet,omitzero"`   // of kind webhook: a GET is an arrival, whose body is its query
-	Handshake   string            `json:"handshake,omitzero"`   // of kind webhook: meta, linkedin or challenge; absent: none
-	OnInvalid   string            `json:"onInvalid,omitzero"`   // of kind form: reject or keep; absent: auto
+	Name      string   `json:"name"`
+	Kind      string   `json:"kind"`
+	Source    string   `json:"source"` // canonical; the source of its arrivals
+	Enabled   bool     `json:"enabled"`
+	Origins   []string `json:"origins,omitzero"`   // web origins whose pages may post to a form; none: any
+	Redirect  string   `json:"redirect,omitzero"`  // URL to which a form redirects the browser
+	Honeypot  string   `json:"honeypot,omitzero"`  // name of a form field that people leave empty
+	Challenge string   `json:"challenge,omitzero"` // provider: turnstile or hcaptcha
+	// arrivals a second and address; 0 is no limit, absent the account's
+	RateLimit *float64 `json:"rateLimit,omitzero"`
+	// a Go duration; without an arrival for that long, the intake is silent
+	ExpectEvery string `json:"expectEvery,omitzero"`
+	// CEL by field of a lead; absent fields have the kind's default
+	Mapping   map[string]string `json:"mapping,omitzero"`
+	Signature *IntakeSignature  `json:"signature,omitzero"` // of kind webhook
+	GraphURL  string            `json:"graphUrl,omitzero"`  // of kind meta_lead_ads; absent: Meta's own
+	// CEL: the list of a post's arrivals; absent: a JSON list's elements, else one
+	Each string `json:"each,omitzero"`
+	// of kind webhook: a GET is an arrival, whose body is its query
+	AcceptGet bool `json:"acceptGet,omitzero"`
+	// of kind webhook: meta, linkedin or challenge; absent: none
+	Handshake string `json:"handshake,omitzero"`
+	OnInvalid string `json:"onInvalid,omitzero"` // of kind form: reject or keep; absent: auto
 }
 
 // IntakeSignature describes how a sender authenticates to an intake of kind webhook with its secret.
@@ -36,9 +42,10 @@ type IntakeSignature struct {
 	Format          string `json:"format,omitzero"`
 	TimestampHeader string `json:"timestampHeader,omitzero"`
 	IDHeader        string `json:"idHeader,omitzero"`
-	Signed          string `json:"signed,omitzero"`    // what is signed, such as {timestamp}.{body}; empty is {body}
-	Tolerance       string `json:"tolerance,omitzero"` // a Go duration: how far a signed timestamp may be from now; empty is 5m
-	Name            string `json:"name,omitzero"`      // of the query parameter that is the secret
+	Signed          string `json:"signed,omitzero"` // what is signed, such as {timestamp}.{body}; empty is {body}
+	// a Go duration: how far a signed timestamp may be from now; empty is 5m
+	Tolerance string `json:"tolerance,omitzero"`
+	Name      string `json:"name,omitzero"` // of the query parameter that is the secret
 }
 
 // IntakeCreated records that an account has a new intake.

@@ -6,8 +6,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// LeadFields are the fields of a lead that an arrival or a manual change can set. In a fact that changes a lead, an empty field changes
-// nothing.
+// LeadFields are the fields of a lead that an arrival or a manual change can set. In a fact that changes a lead, an
+// empty field changes nothing.
 type LeadFields struct {
 	Name             string                    `json:"name,omitzero" personal:"yes"`
 	Phone            string                    `json:"phone,omitzero" personal:"yes"` // E.164
@@ -19,8 +19,8 @@ type LeadFields struct {
 	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero" personal:"yes"`
 }
 
-// KeptArrival names the arrival that caused a lead's fact, if the arrival has a stream of its own: arrivals at intakes and resubmitted
-// ones. It is empty for others.
+// KeptArrival names the arrival that caused a lead's fact, if the arrival has a stream of its own: arrivals at intakes
+// and resubmitted ones. It is empty for others.
 type KeptArrival struct {
 	IntakeID   string    `json:"intakeId,omitzero" personal:"no"`
 	ArrivalID  string    `json:"arrivalId,omitzero" personal:"no"`
@@ -35,8 +35,8 @@ func (a KeptArrival) SeenAt(fact time.Time) time.Time {
 	return a.ReceivedAt
 }
 
-// Campaign is the campaign of an arrival or a visit, in the terms of the utm parameters. It has no personal data: the creator of a fact
-// leaves out values that could name a person.
+// Campaign is the campaign of an arrival or a visit, in the terms of the utm parameters. It has no personal data: the
+// creator of a fact leaves out values that could name a person.
 type Campaign struct {
 	UTMSource   string `json:"utmSource,omitzero" personal:"no"`
 	UTMMedium   string `json:"utmMedium,omitzero" personal:"no"`
@@ -44,8 +44,8 @@ type Campaign struct {
 	UTMID       string `json:"utmId,omitzero" personal:"no"`
 }
 
-// LeadCreated records that a new person arrived. All values are as decided at the time, with defaults filled in for stage, temperature and
-// source, so that a later change of the account's settings does not change history.
+// LeadCreated records that a new person arrived. All values are as decided at the time, with defaults filled in for
+// stage, temperature and source, so that a later change of the account's settings does not change history.
 type LeadCreated struct {
 	ContactUID string `json:"contactUID" personal:"no"`
 	LeadFields
@@ -57,13 +57,15 @@ type LeadCreated struct {
 	VisitorID   string                    `json:"visitorId,omitzero" personal:"yes"`
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of fields in the arrival
-	Shared      string                    `json:"shared,omitzero" personal:"no"`  // phone or email: the lead shows the arrival's, but another lead has it
-	Consents    []Consent                 `json:"consents,omitzero" personal:"no"`
+	// phone or email: the lead shows the arrival's, but another lead has it
+	Shared   string    `json:"shared,omitzero" personal:"no"`
+	Consents []Consent `json:"consents,omitzero" personal:"no"`
 	Campaign
 	KeptArrival
 }
 
-// LeadMerged records that a known person arrived again. A field is set if the arrival's value is accepted; folding sets these fields.
+// LeadMerged records that a known person arrived again. A field is set if the arrival's value is accepted; folding sets
+// these fields.
 type LeadMerged struct {
 	Source    string `json:"source" personal:"no"`             // canonical
 	NewSource bool   `json:"newSource,omitzero" personal:"no"` // the lead's history gains an entry
@@ -75,13 +77,15 @@ type LeadMerged struct {
 	VisitorID   string                    `json:"visitorId,omitzero" personal:"yes"`
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of changed fields
-	Shared      string                    `json:"shared,omitzero" personal:"no"`  // phone or email: left out, because another lead has it
-	Consents    []Consent                 `json:"consents,omitzero" personal:"no"`
+	// phone or email: left out, because another lead has it
+	Shared   string    `json:"shared,omitzero" personal:"no"`
+	Consents []Consent `json:"consents,omitzero" personal:"no"`
 	Campaign
 	KeptArrival
 }
 
-// Consent is what a person agreed to, or no longer does. Its words are personal: they are in the metadata of the arrival, as given.
+// Consent is what a person agreed to, or no longer does. Its words are personal: they are in the metadata of the
+// arrival, as given.
 type Consent struct {
 	Purpose string `json:"purpose"`
 	Granted bool   `json:"granted"`
@@ -100,7 +104,8 @@ type ConsentState struct {
 	Words   string    `json:"words,omitzero"` // hash of all that was given
 }
 
-// LeadUpdated records that a user changed a lead manually. It has the fields that were given; folding sets these fields.
+// LeadUpdated records that a user changed a lead manually. It has the fields that were given; folding sets these
+// fields.
 type LeadUpdated struct {
 	LeadFields
 	RemovedFields []string `json:"removedFields,omitzero" personal:"yes"` // keys of removed custom fields
@@ -117,38 +122,46 @@ type LeadReleased struct {
 	Changed []string `json:"changed,omitzero" personal:"no"`  // names of changed fields
 }
 
-// LeadJoinedInto ends the stream of a lead that was joined into another, the surviving lead, because both are the same person.
+// LeadJoinedInto ends the stream of a lead that was joined into another, the surviving lead, because both are the same
+// person.
 type LeadJoinedInto struct {
 	Into string `json:"into" personal:"no"` // id of the other lead
 }
 
-// LeadJoined records that another lead, the source lead, was joined into this one. This lead keeps the fields that it has; folding takes
-// fields that it lacks from the source lead.
+// LeadJoined records that another lead, the source lead, was joined into this one. This lead keeps the fields that it
+// has; folding takes fields that it lacks from the source lead.
 type LeadJoined struct {
 	From    string        `json:"from" personal:"no"`             // id of the other lead
 	Joined  []string      `json:"joined,omitzero" personal:"no"`  // ids of leads joined into the other before
 	Was     LeadSnapshot  `json:"was" personal:"yes"`             // the source lead at that time
 	Changed []string      `json:"changed,omitzero" personal:"no"` // names of changed fields
 	Origins []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of the source lead are
-	// OpportunityValue is the value that this lead takes from Was because it had none. It is kept after an erasure, like other values.
+	// OpportunityValue is the value that this lead takes from Was because it had none. It is kept after an erasure,
+	// like other values.
 	OpportunityValue string `json:"opportunityValue,omitzero" personal:"no"`
 }
 
-// LeadSplit records that a lead was two persons, or that a join was wrong. It is on the streams of both leads, and folding replaces each by
-// Is. It is sealed with a new key, so that the earlier events of the lead that stays can be erased with the lead that left.
+// LeadSplit records that a lead was two persons, or that a join was wrong. It is on the streams of both leads, and
+// folding replaces each by Is. It is sealed with a new key, so that the earlier events of the lead that stays can be
+// erased with the lead that left.
 type LeadSplit struct {
-	Into    string   `json:"into,omitzero" personal:"no"`   // id of the lead that left; on the stream of the one that stays
-	From    string   `json:"from,omitzero" personal:"no"`   // id of the lead that stays; on the stream of the one that left
-	Undone  bool     `json:"undone,omitzero" personal:"no"` // a join was undone: the lead that left had been a lead before
-	Touches []string `json:"touches" personal:"no"`         // ids of the events of the arrivals that left
+	// id of the lead that left; on the stream of the one that stays
+	Into string `json:"into,omitzero" personal:"no"`
+	// id of the lead that stays; on the stream of the one that left
+	From string `json:"from,omitzero" personal:"no"`
+	// a join was undone: the lead that left had been a lead before
+	Undone  bool     `json:"undone,omitzero" personal:"no"`
+	Touches []string `json:"touches" personal:"no"` // ids of the events of the arrivals that left
 	// Arrivals are the ids of those of the arrivals that have streams of their own.
-	Arrivals         []string      `json:"arrivals,omitzero" personal:"no"`
-	Joined           []string      `json:"joined,omitzero" personal:"no"`  // ids of the leads that are part of this one from now on
-	Origins          []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of this lead are
-	Status           string        `json:"status" personal:"no"`
-	StatusAt         time.Time     `json:"statusAt" personal:"no"` // when the lead came to this stage, by the facts that it has
-	OpportunityValue string        `json:"opportunityValue,omitzero" personal:"no"`
-	Is               LeadSnapshot  `json:"is" personal:"yes"` // the lead from now on
+	Arrivals []string `json:"arrivals,omitzero" personal:"no"`
+	// ids of the leads that are part of this one from now on
+	Joined  []string      `json:"joined,omitzero" personal:"no"`
+	Origins []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of this lead are
+	Status  string        `json:"status" personal:"no"`
+	// when the lead came to this stage, by the facts that it has
+	StatusAt         time.Time    `json:"statusAt" personal:"no"`
+	OpportunityValue string       `json:"opportunityValue,omitzero" personal:"no"`
+	Is               LeadSnapshot `json:"is" personal:"yes"` // the lead from now on
 }
 
 // SplitOrigin is a part of the stream of another lead that has data of a lead that left it.
@@ -161,16 +174,17 @@ type SplitOrigin struct {
 type LeadSnapshot struct {
 	ContactUID string `json:"contactUID"`
 	LeadFields
-	NameDerived bool                      `json:"nameDerived,omitzero"`
-	Phones      []string                  `json:"phones,omitzero"`    // all that are claimed for it
-	Emails      []string                  `json:"emails,omitzero"`    // likewise
-	FirstSeen   map[string]time.Time      `json:"firstSeen,omitzero"` // when those came that did not come at the creation
-	Source      string                    `json:"source"`
-	Sources     []SourceSnapshot          `json:"sources"`
-	Metadata    map[string]jsontext.Value `json:"metadata,omitzero"`
-	VisitorIDs  []string                  `json:"visitorIds,omitzero"`
-	Consents    map[string]ConsentState   `json:"consents,omitzero"` // by purpose
-	CreatedAt   time.Time                 `json:"createdAt"`
+	NameDerived bool     `json:"nameDerived,omitzero"`
+	Phones      []string `json:"phones,omitzero"` // all that are claimed for it
+	Emails      []string `json:"emails,omitzero"` // likewise
+	// when those came that did not come at the creation
+	FirstSeen  map[string]time.Time      `json:"firstSeen,omitzero"`
+	Source     string                    `json:"source"`
+	Sources    []SourceSnapshot          `json:"sources"`
+	Metadata   map[string]jsontext.Value `json:"metadata,omitzero"`
+	VisitorIDs []string                  `json:"visitorIds,omitzero"`
+	Consents   map[string]ConsentState   `json:"consents,omitzero"` // by purpose
+	CreatedAt  time.Time                 `json:"createdAt"`
 }
 
 // SourceSnapshot is an entry of a source history at the time of a join.
@@ -187,8 +201,8 @@ type SourceSnapshot struct {
 	Changed     []string                  `json:"changed,omitzero"`
 }
 
-// LeadRefused records that an arrival was refused with a conflict. It is on a stream of its own, changes no lead and contains no personal
-// data.
+// LeadRefused records that an arrival was refused with a conflict. It is on a stream of its own, changes no lead and
+// contains no personal data.
 type LeadRefused struct {
 	Source string `json:"source" personal:"no"`
 	Code   string `json:"code" personal:"no"`           // DUPLICATE_LEAD_SOURCE or DUPLICATE_LEAD_EMAIL
@@ -196,19 +210,22 @@ type LeadRefused struct {
 	Other  string `json:"other,omitzero" personal:"no"` // a second lead, if phone and email belong to different leads
 }
 
-// LeadErased records that a person is erased: the personal data in earlier events must no longer be read, and no event follows. It names
-// everything else to erase, so that an interrupted erasure can be finished although the values behind the names are gone.
+// LeadErased records that a person is erased: the personal data in earlier events must no longer be read, and no event
+// follows. It names everything else to erase, so that an interrupted erasure can be finished although the values behind
+// the names are gone.
 type LeadErased struct {
-	Leads    []string      `json:"leads,omitzero" personal:"no"`    // ids of leads that were joined into this one
-	Claims   []string      `json:"claims,omitzero" personal:"no"`   // streams of its claims
-	Visitors []string      `json:"visitors,omitzero" personal:"no"` // streams of the visitors linked with the lead
-	Origins  []SplitOrigin `json:"origins,omitzero" personal:"no"`  // events of other leads with data of this one: their keys are destroyed too
-	// KeyCommitments are the hashes of the keys that seal the personal data of the lead, of those that were joined into it, and of the origins.
+	Leads    []string `json:"leads,omitzero" personal:"no"`    // ids of leads that were joined into this one
+	Claims   []string `json:"claims,omitzero" personal:"no"`   // streams of its claims
+	Visitors []string `json:"visitors,omitzero" personal:"no"` // streams of the visitors linked with the lead
+	// events of other leads with data of this one: their keys are destroyed too
+	Origins []SplitOrigin `json:"origins,omitzero" personal:"no"`
+	// KeyCommitments are the hashes of the keys that seal the personal data of the lead, of those that were joined into
+	// it, and of the origins.
 	KeyCommitments []KeyCommitment `json:"keyCommitments,omitzero" personal:"no"`
 }
 
-// KeyCommitment is the hash of a key. The key is destroyed after the hash was written to the log. A key that is found later is the same if
-// its hash is; the key cannot be computed from the hash.
+// KeyCommitment is the hash of a key. The key is destroyed after the hash was written to the log. A key that is found
+// later is the same if its hash is; the key cannot be computed from the hash.
 type KeyCommitment struct {
 	LeadID     string `json:"leadId"`
 	Commitment string `json:"commitment"` // SHA-256, in hexadecimal

@@ -14,7 +14,8 @@ type Metadata struct {
 	IP          string `json:"ip,omitzero"`          // address of the client
 	UserAgent   string `json:"userAgent,omitzero"`
 	Line        string `json:"line,omitzero"` // line of the batch or file; absent for a single request
-	// Commitment commits the log to what is sealed of the event, by package eventstore/sealed; empty for events that are not sealed.
+	// Commitment commits the log to what is sealed of the event, by package eventstore/sealed; empty for events that
+	// are not sealed.
 	Commitment string `json:"commitment,omitzero"`
 }
 

@@ -1,9 +1,10 @@
 package event
 
-// Facts about access and imports. Each is on a stream of its own, because it changes no subject. They contain no personal values.
+// Facts about access and imports. Each is on a stream of its own, because it changes no subject. They contain no
+// personal values.
 
-// DataRevealed records that a caller was shown personal data of one lead, or the posted content of an arrival. It is a sample: the first
-// access of a minute by this caller.
+// DataRevealed records that a caller was shown personal data of one lead, or the posted content of an arrival. It is a
+// sample: the first access of a minute by this caller.
 type DataRevealed struct {
 	LeadID    string `json:"leadId,omitzero"`
 	ArrivalID string `json:"arrivalId,omitzero"` // of the shown content
@@ -21,8 +22,8 @@ type DataExported struct {
 	Complete *bool  `json:"complete,omitzero"` // false: it was interrupted
 }
 
-// DataSearched records that a caller listed or searched personal data. It is a sample: the first request of a minute by this caller, for
-// this list and with these fields.
+// DataSearched records that a caller listed or searched personal data. It is a sample: the first request of a minute by
+// this caller, for this list and with these fields.
 type DataSearched struct {
 	What   string   `json:"what"`            // leads, sources, touches or events
 	Fields []string `json:"fields,omitzero"` // personal fields that were searched by: q, phone, email

@@ -7,8 +7,8 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// These functions return the names of streams. A stream is named after its subject. Ids are ULIDs, except those of accounts, which the
-// owner of the service chooses.
+// These functions return the names of streams. A stream is named after its subject. Ids are ULIDs, except those of
+// accounts, which the owner of the service chooses.
 
 // LeadStream names the history of one lead.
 func LeadStream(id string) string { return LeadPrefix + id }
@@ -16,8 +16,8 @@ func LeadStream(id string) string { return LeadPrefix + id }
 // TokenStream names the history of one API token.
 func TokenStream(id string) string { return TokenPrefix + id }
 
-// TokenUseStream names the usage samples of one API token on one day (UTC). They are not on the token's own stream, because each capture
-// checks that the token's stream has not changed.
+// TokenUseStream names the usage samples of one API token on one day (UTC). They are not on the token's own stream,
+// because each capture checks that the token's stream has not changed.
 func TokenUseStream(id string, at time.Time) string {
 	return TokenUsePrefix + id + "-" + at.UTC().Format(time.DateOnly)
 }
@@ -31,7 +31,8 @@ func IntakeStream(id string) string { return IntakePrefix + id }
 // AccountStream names the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
-// VisitorStream names the activities of one visitor of an account's site, by a hash, because the visitor's id may be personal.
+// VisitorStream names the activities of one visitor of an account's site, by a hash, because the visitor's id may be
+// personal.
 func VisitorStream(account, hash string) string { return VisitorPrefix + account + "-" + hash }
 
 // RefusedStream names one refused arrival.

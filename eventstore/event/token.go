@@ -28,11 +28,12 @@ type TokenExpiring struct {
 // TokenDeleted records that a token was permanently deleted and its slot released.
 type TokenDeleted struct{}
 
-// TokenUsed records that a token authenticated a request. It is a sample: the first use of a minute, on a stream of uses.
+// TokenUsed records that a token authenticated a request. It is a sample: the first use of a minute, on a stream of
+// uses.
 type TokenUsed struct{}
 
-// TokenRefused records that a current or former value of this token was refused. It is a sample: the first refusal of a minute, on a stream
-// of uses.
+// TokenRefused records that a current or former value of this token was refused. It is a sample: the first refusal of a
+// minute, on a stream of uses.
 type TokenRefused struct {
 	Reason string `json:"reason"` // rotated, deleted or expired
 	Prefix string `json:"prefix"` // of the refused value

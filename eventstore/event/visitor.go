@@ -21,10 +21,11 @@ type VisitorActed struct {
 	Campaign      // of the URL
 }
 
-// VisitorForgotten records that earlier events of the visitor must no longer be read. Others may follow it: the browser keeps its id.
+// VisitorForgotten records that earlier events of the visitor must no longer be read. Others may follow it: the browser
+// keeps its id.
 type VisitorForgotten struct {
-	// Keys are the ids, in decimal, of keys that were lost while other events of the visitor can still be read. The fact then covers only the
-	// events that these keys sealed.
+	// Keys are the ids, in decimal, of keys that were lost while other events of the visitor can still be read. The
+	// fact then covers only the events that these keys sealed.
 	Keys []string `json:"keys,omitzero" personal:"no"`
 }
 

@@ -7,10 +7,11 @@ type WebhookSettings struct {
 	URL         string   `json:"url"`
 	Events      []string `json:"events"` // public type names or patterns such as lead.*; "*" alone is all
 	Description string   `json:"description,omitzero"`
-	Filter      string   `json:"filter,omitzero"`      // an expression over the body; empty: everything is sent
-	Ordering    string   `json:"ordering,omitzero"`    // lead or endpoint; empty: none
-	RateLimit   float64  `json:"rateLimit,omitzero"`   // attempts per second; 0: no limit
-	HeaderNames []string `json:"headerNames,omitzero"` // custom headers, sorted; their values are stored elsewhere, sealed
+	Filter      string   `json:"filter,omitzero"`    // an expression over the body; empty: everything is sent
+	Ordering    string   `json:"ordering,omitzero"`  // lead or endpoint; empty: none
+	RateLimit   float64  `json:"rateLimit,omitzero"` // attempts per second; 0: no limit
+	// custom headers, sorted; their values are stored elsewhere, sealed
+	HeaderNames []string `json:"headerNames,omitzero"`
 }
 
 // WebhookRegistered records that an account registered an endpoint. The signing secret is stored elsewhere, sealed.

@@ -16,10 +16,11 @@ import (
 // ErrDiffers means that a copy differs from its source.
 var ErrDiffers = errors.New("the copy differs from its source")
 
-// Compare reads both logs in full, calls each with the two positions of every event, and returns the head of the tree over both. An error
-// that is ErrDiffers names the first event that differs.
+// Compare reads both logs in full, calls each with the two positions of every event, and returns the head of the tree
+// over both. An error that is ErrDiffers names the first event that differs.
 func Compare(
-	ctx context.Context, from, to eventstore.Store, progress func(done, end eventstore.Position), each func(from, to eventstore.Position) error,
+	ctx context.Context, from, to eventstore.Store, progress func(done, end eventstore.Position),
+	each func(from, to eventstore.Position) error,
 ) (same tlog.Tree, err error) {
 	end, err := from.Head(ctx)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package logcopy copies a log into another store, and compares the two: every event, in log order, with its id, stream and revision. Only
-// positions differ.
+// Package logcopy copies a log into another store, and compares the two: every event, in log order, with its id, stream
+// and revision. Only positions differ.
 //
-// The target must be empty or contain exactly the first events of the source. So an interrupted copy continues where it stopped, new events
-// of the source can be copied later, and a log that was moved can be moved back.
+// The target must be empty or contain exactly the first events of the source. So an interrupted copy continues where it
+// stopped, new events of the source can be copied later, and a log that was moved can be moved back.
 package logcopy
 
 import (
@@ -46,7 +46,8 @@ func (c Copy) Run(ctx context.Context) error {
 		case err != nil:
 			return err
 		case more && !same(e, copied):
-			return fmt.Errorf("%w: at its position %d is revision %d of stream %s, not revision %d of stream %s as at position %d of the source",
+			return fmt.Errorf("%w: at its position %d is revision %d of stream %s, not revision %d of stream %s as "+
+				"at position %d of the source",
 				ErrOther, copied.Position, copied.Revision, copied.Stream, e.Revision, e.Stream, e.Position)
 		case !more:
 			if err := b.add(ctx, e); err != nil {
@@ -125,7 +126,8 @@ func (b *batch) add(ctx context.Context, e eventstore.Recorded) error {
 	}
 	b.within[e.Stream] = true
 	b.writes = append(b.writes, eventstore.Write{
-		Stream: e.Stream, Expect: eventstore.At(e.Revision - 1), Events: []eventstore.Event{e.Event}, // NoStream is at -1
+		// NoStream is at -1
+		Stream: e.Stream, Expect: eventstore.At(e.Revision - 1), Events: []eventstore.Event{e.Event},
 	})
 	return nil
 }

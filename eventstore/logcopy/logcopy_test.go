@@ -37,7 +37,9 @@ func openEventStoreDB(t *testing.T) eventstore.Store {
 func openPostgreSQL(t *testing.T) eventstore.Store {
 	t.Helper()
 	url := pgtest.DatabaseFrom(t, "log", postgres.Migrate)
-	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
+	store, err := postgres.Open(t.Context(), postgres.Options{
+		URL: url, MaxReaders: 4, Log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return store
@@ -88,7 +90,9 @@ type pair struct{ from, to eventstore.Position }
 
 func compare(ctx context.Context, from, to eventstore.Store) (tlog.Tree, []pair, error) {
 	var pairs []pair
-	digest, err := logcopy.Compare(ctx, from, to, func(_, _ eventstore.Position) {}, func(from, to eventstore.Position) error {
+	digest, err := logcopy.Compare(ctx, from, to, func(_, _ eventstore.Position) {}, func(
+		from, to eventstore.Position,
+	) error {
 		pairs = append(pairs, pair{from, to})
 		return nil
 	})
@@ -144,7 +148,9 @@ type killedStore struct {
 
 var errKilled = errors.New("killed")
 
-func (s *killedStore) Append(ctx context.Context, writes ...eventstore.Write) (position eventstore.Position, err error) {
+func (s *killedStore) Append(
+	ctx context.Context, writes ...eventstore.Write,
+) (position eventstore.Position, err error) {
 	for _, w := range writes {
 		if s.remaining--; s.remaining < 0 {
 			return 0, errKilled
@@ -187,12 +193,15 @@ func TestCopy_RejectsOtherTarget(t *testing.T) {
 	other := shared
 	other.Metadata.Account = "umbrella"
 	for name, fill := range map[string]func(*testing.T, eventstore.Store){
-		"another event":        func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", newEvent(`{}`)) },
-		"another stream":       func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-2", shared) },
-		"other data":           func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", changed) },
-		"another time":         func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", later) },
-		"other metadata":       func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", other) },
-		"more than the source": func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", shared); grow(t, s, 3) },
+		"another event":  func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", newEvent(`{}`)) },
+		"another stream": func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-2", shared) },
+		"other data":     func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", changed) },
+		"another time":   func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", later) },
+		"other metadata": func(t *testing.T, s eventstore.Store) { appendTo(t, s, "test-1", other) },
+		"more than the source": func(t *testing.T, s eventstore.Store) {
+			appendTo(t, s, "test-1", shared)
+			grow(t, s, 3)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

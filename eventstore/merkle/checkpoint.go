@@ -28,7 +28,8 @@ var (
 	ErrWitnessKey = errors.New("not keys of different witnesses, such as example.com/witness+1a2b3c4d+BAUx…")
 )
 
-// originOf returns the origin of a tree in its checkpoints: the log's name or, below it, the tree of an account's token events.
+// originOf returns the origin of a tree in its checkpoints: the log's name or, below it, the tree of an account's token
+// events.
 func originOf(log, account string) string {
 	if account == "" {
 		return log
@@ -72,8 +73,8 @@ func (s *Signer) PublicKey() string { return s.public }
 // Sign implements note.Signer.
 func (s *Signer) Sign(text []byte) ([]byte, error) { return ed25519.Sign(s.private, text), nil }
 
-// SignTree signs a checkpoint of the tree of an account's token events or, without an account, of the whole log. The same tree gives the
-// same text.
+// SignTree signs a checkpoint of the tree of an account's token events or, without an account, of the whole log. The
+// same tree gives the same text.
 //
 //	leads.example.com/log/accounts/acme/tokens
 //	7
@@ -109,8 +110,8 @@ type Trust struct {
 	Quorum    int      // number of witnesses that must have cosigned
 }
 
-// Open verifies a signed checkpoint of the log or of one of its accounts. Only the canonical form is accepted. The errors are ErrCheckpoint,
-// ErrPublicKey, ErrWitnessKey, ErrSignature and ErrCosignatures.
+// Open verifies a signed checkpoint of the log or of one of its accounts. Only the canonical form is accepted. The
+// errors are ErrCheckpoint, ErrPublicKey, ErrWitnessKey, ErrSignature and ErrCosignatures.
 func (t Trust) Open(text []byte) (c Checkpoint, err error) {
 	if c.PublicKey, err = t.publicKey(text); err != nil {
 		return c, err
@@ -131,7 +132,8 @@ func (t Trust) Open(text []byte) (c Checkpoint, err error) {
 	} else if err != nil {
 		return c, fmt.Errorf("%w: %w", ErrCheckpoint, err)
 	}
-	if lines := bytes.Count(text[len(opened.Text)+1:], []byte{'\n'}); lines != len(opened.Sigs)+len(opened.UnverifiedSigs) {
+	if lines := bytes.Count(text[len(opened.Text)+1:],
+		[]byte{'\n'}); lines != len(opened.Sigs)+len(opened.UnverifiedSigs) {
 		return c, fmt.Errorf("%w: a signature is there twice", ErrCheckpoint)
 	}
 	if c.Cosignatures, err = t.cosignatures(key, opened); err != nil {

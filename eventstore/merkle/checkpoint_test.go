@@ -40,7 +40,10 @@ func TestCheckpoint_RoundTrip(t *testing.T) {
 		for _, trust := range []merkle.Trust{{PublicKey: s.PublicKey()}, {Seed: bytes.Repeat([]byte{1}, 32)}} {
 			c, err := trust.Open([]byte(text))
 			require.NoError(t, err)
-			require.Equal(t, merkle.Checkpoint{Checkpoint: torchwood.Checkpoint{Origin: origin, Tree: tree}, Account: account, PublicKey: s.PublicKey()}, c)
+			require.Equal(t, merkle.Checkpoint{
+				Checkpoint: torchwood.Checkpoint{Origin: origin, Tree: tree}, Account: account,
+				PublicKey: s.PublicKey(),
+			}, c)
 		}
 
 		// torchwood, the library of other programs, accepts it, too.
@@ -65,9 +68,13 @@ func TestTrust_RefusesForgery(t *testing.T) {
 			trust merkle.Trust
 			err   error
 		}{
-			"another key":         {text, merkle.Trust{PublicKey: newSigner(t, logName, 2).PublicKey()}, merkle.ErrSignature},
-			"another seed":        {text, merkle.Trust{Seed: bytes.Repeat([]byte{2}, 32)}, merkle.ErrSignature},
-			"another log":         {text, merkle.Trust{PublicKey: newSigner(t, "other.example", 1).PublicKey()}, merkle.ErrSignature},
+			"another key": {
+				text, merkle.Trust{PublicKey: newSigner(t, logName, 2).PublicKey()}, merkle.ErrSignature,
+			},
+			"another seed": {text, merkle.Trust{Seed: bytes.Repeat([]byte{2}, 32)}, merkle.ErrSignature},
+			"another log": {
+				text, merkle.Trust{PublicKey: newSigner(t, "other.example", 1).PublicKey()}, merkle.ErrSignature,
+			},
 			"no key":              {text, merkle.Trust{}, merkle.ErrPublicKey},
 			"a key of nothing":    {text, merkle.Trust{PublicKey: "leads+0+x"}, merkle.ErrPublicKey},
 			"another size":        {strings.Replace(text, "\n3\n", "\n4\n", 1), trust, merkle.ErrSignature},

@@ -22,7 +22,8 @@ var (
 // proofHeader is the first line of a proof.
 const proofHeader = "c2sp.org/tlog-proof@v1"
 
-// Proof proves that a leaf is in a tree: a transparency log proof (c2sp.org/tlog-proof), with the record of the leaf as extra data.
+// Proof proves that a leaf is in a tree: a transparency log proof (c2sp.org/tlog-proof), with the record of the leaf as
+// extra data.
 type Proof struct {
 	Record     []byte
 	Index      int64
@@ -34,8 +35,8 @@ func FormatProof(record []byte, index int64, path tlog.RecordProof, checkpoint [
 	return torchwood.FormatProofWithExtraData(index, record, path, checkpoint)
 }
 
-// OpenProof verifies a proof: its checkpoint must be trusted, and the tree must contain the leaf. Only the canonical form is accepted. The
-// errors are ErrProof, ErrNotIncluded and those of Open.
+// OpenProof verifies a proof: its checkpoint must be trusted, and the tree must contain the leaf. Only the canonical
+// form is accepted. The errors are ErrProof, ErrNotIncluded and those of Open.
 func (t Trust) OpenProof(text []byte) (p Proof, err error) {
 	record, index, path, checkpoint, err := splitProof(text)
 	if err != nil {

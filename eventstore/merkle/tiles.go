@@ -1,8 +1,9 @@
-// Package merkle has the trees over the log, and over the token events of each account: their tiles (c2sp.org/tlog-tiles), signed checkpoints
-// (c2sp.org/tlog-checkpoint), proofs of inclusion (c2sp.org/tlog-proof) and witnesses (c2sp.org/tlog-witness).
+// Package merkle has the trees over the log, and over the token events of each account: their tiles
+// (c2sp.org/tlog-tiles), signed checkpoints (c2sp.org/tlog-checkpoint), proofs of inclusion (c2sp.org/tlog-proof) and
+// witnesses (c2sp.org/tlog-witness).
 //
-// The trees are those of RFC 6962, as implemented by golang.org/x/mod/sumdb/tlog. Package eventstore/audit makes their leaves,
-// projection/schema stores their tiles. One key signs all checkpoints, under the name of the log.
+// The trees are those of RFC 6962, as implemented by golang.org/x/mod/sumdb/tlog. Package eventstore/audit makes their
+// leaves, projection/schema stores their tiles. One key signs all checkpoints, under the name of the log.
 package merkle
 
 import (
@@ -14,7 +15,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Tile is a hash tile: at most torchwood.TileWidth hashes of a level that is a multiple of torchwood.TileHeight. Level 0 has the leaves.
+// Tile is a hash tile: at most torchwood.TileWidth hashes of a level that is a multiple of torchwood.TileHeight. Level
+// 0 has the leaves.
 type Tile struct {
 	Level  int
 	Number int64
@@ -141,8 +143,8 @@ func (t *Tiles) Head() (tlog.Tree, error) {
 	return tlog.Tree{N: t.size, Hash: root}, err
 }
 
-// Hashes returns a reader of the hashes of a tree, which reads each tile once. Tiles that read does not return cause ErrTiles; those that it
-// returns may have more hashes.
+// Hashes returns a reader of the hashes of a tree, which reads each tile once. Tiles that read does not return cause
+// ErrTiles; those that it returns may have more hashes.
 func Hashes(read func(wanted []tlog.Tile) ([]Tile, error)) tlog.HashReader {
 	type key struct {
 		level  int

@@ -102,7 +102,8 @@ func TestTiles_ThirdLevel(t *testing.T) {
 		tiles.put(tree.Add(leaves[n]))
 	}
 	tiles.put(tree.Changed())
-	require.Len(t, tiles, torchwood.TileWidth+1+1+1, "full tiles of levels 0 and 1, a tile of three leaves, and a tile with the root of the first 65,536")
+	require.Len(t, tiles, torchwood.TileWidth+1+1+1,
+		"full tiles of levels 0 and 1, a tile of three leaves, and a tile with the root of the first 65,536")
 	head, err := tree.Head()
 	require.NoError(t, err)
 	require.Equal(t, rootOf(leaves), head.Hash)

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Witness is a service of another operator that cosigns checkpoints. It cosigns a checkpoint only if it extends the previous one.
+// Witness is a service of another operator that cosigns checkpoints. It cosigns a checkpoint only if it extends the
+// previous one.
 type Witness struct {
 	Key *torchwood.CosignatureVerifier
 	URL string // base of add-checkpoint
@@ -28,11 +29,13 @@ type Witness struct {
 func ParseWitness(text string) (w Witness, err error) {
 	at := strings.Index(text, "=http") // keys are in base64, which may end with equals signs
 	u, err := url.Parse(text[at+1:])
-	if at < 0 || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.ContainsAny(text[at+1:], "?#") {
+	if at < 0 || err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" ||
+		strings.ContainsAny(text[at+1:], "?#") {
 		return w, errors.New("not a verifier key, an equals sign and an http or https URL")
 	}
 	if w.Key, err = torchwood.NewCosignatureVerifier(text[:at]); err != nil {
-		return w, fmt.Errorf("the verifier key: %w (it must be one of c2sp.org/tlog-cosignature, with algorithm 4)", err)
+		return w, fmt.Errorf("the verifier key: %w (it must be one of c2sp.org/tlog-cosignature, with algorithm 4)",
+			err)
 	}
 	w.URL = strings.TrimSuffix(text[at+1:], "/")
 	return w, nil
@@ -47,17 +50,20 @@ var client = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// SeenError is status 409 of c2sp.org/tlog-witness: the witness has seen a checkpoint of another size than the request's.
+// SeenError is status 409 of c2sp.org/tlog-witness: the witness has seen a checkpoint of another size than the
+// request's.
 type SeenError struct{ Size int64 }
 
 func (e *SeenError) Error() string {
 	return fmt.Sprintf("has seen a checkpoint of %d events", e.Size)
 }
 
-// Cosign requests a cosignature of a checkpoint that the log's key has signed, of a tree with these hashes. Old is the size of the last
-// checkpoint that the witness is known to have seen; it retries once with the size that the witness names, and fails with a SeenError. It
-// returns a signature line.
-func (w Witness) Cosign(ctx context.Context, log note.Verifier, checkpoint string, old int64, tree tlog.HashReader) (string, error) {
+// Cosign requests a cosignature of a checkpoint that the log's key has signed, of a tree with these hashes. Old is the
+// size of the last checkpoint that the witness is known to have seen; it retries once with the size that the witness
+// names, and fails with a SeenError. It returns a signature line.
+func (w Witness) Cosign(
+	ctx context.Context, log note.Verifier, checkpoint string, old int64, tree tlog.HashReader,
+) (string, error) {
 	own, err := note.Open([]byte(checkpoint), note.VerifierList(log))
 	if err != nil {
 		return "", err
@@ -69,7 +75,8 @@ func (w Witness) Cosign(ctx context.Context, log note.Verifier, checkpoint strin
 	signature, err := w.addCheckpoint(ctx, own, c.N, old, tree)
 	if seen, ok := errors.AsType[*SeenError](err); ok && seen.Size != old {
 		if seen.Size > c.N {
-			return "", fmt.Errorf("refuses: %w, and the log has %d: events were lost, or another log has its name and key", seen, c.N)
+			return "", fmt.Errorf("refuses: %w, and the log has %d: events were lost, or another log has its "+
+				"name and key", seen, c.N)
 		}
 		signature, err = w.addCheckpoint(ctx, own, c.N, seen.Size, tree)
 	}
@@ -80,7 +87,9 @@ func (w Witness) Cosign(ctx context.Context, log note.Verifier, checkpoint strin
 }
 
 // addCheckpoint calls add-checkpoint of c2sp.org/tlog-witness.
-func (w Witness) addCheckpoint(ctx context.Context, own *note.Note, size, old int64, tree tlog.HashReader) (string, error) {
+func (w Witness) addCheckpoint(
+	ctx context.Context, own *note.Note, size, old int64, tree tlog.HashReader,
+) (string, error) {
 	var body strings.Builder
 	fmt.Fprintf(&body, "old %d\n", old)
 	if old > 0 && old < size {
@@ -97,7 +106,8 @@ func (w Witness) addCheckpoint(ctx context.Context, own *note.Note, size, old in
 		return "", err
 	}
 	fmt.Fprintf(&body, "\n%s", signed)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL+"/add-checkpoint", strings.NewReader(body.String()))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL+"/add-checkpoint",
+		strings.NewReader(body.String()))
 	if err != nil {
 		return "", err
 	}
@@ -117,7 +127,8 @@ func (w Witness) addCheckpoint(ctx context.Context, own *note.Note, size, old in
 		}
 		return "", errors.New("refuses: 409 without the size that it has seen")
 	case response.StatusCode == http.StatusUnprocessableEntity:
-		return "", fmt.Errorf("refuses: the log does not contain the checkpoint of %d events that it cosigned; the log was rewritten, or restored from another backup", old)
+		return "", fmt.Errorf("refuses: the log does not contain the checkpoint of %d events that it cosigned; the "+
+			"log was rewritten, or restored from another backup", old)
 	case response.StatusCode != http.StatusOK:
 		return "", fmt.Errorf("refuses: %d %s", response.StatusCode, printable(answer))
 	}

@@ -1,4 +1,5 @@
-// Package migration migrates a schema in PostgreSQL to the current version, and checks whether it has the program's version.
+// Package migration migrates a schema in PostgreSQL to the current version, and checks whether it has the program's
+// version.
 package migration
 
 import (
@@ -27,8 +28,8 @@ var (
 	ErrEncoding = errors.New("the encoding of the database must be UTF8")
 )
 
-// Schema is a schema and its migrations, which are in the directory migrations of Files. The applied ones are recorded in the table
-// migration of the schema.
+// Schema is a schema and its migrations, which are in the directory migrations of Files. The applied ones are recorded
+// in the table migration of the schema.
 type Schema struct {
 	Name  string
 	Holds string // its name in errors
@@ -38,7 +39,8 @@ type Schema struct {
 // lockTime is how long a process waits for another migration.
 const lockTime = 5 * time.Minute
 
-// Up migrates the schema to the current version, and creates it in an empty database. Concurrent migrations wait for each other.
+// Up migrates the schema to the current version, and creates it in an empty database. Concurrent migrations wait for
+// each other.
 func (s Schema) Up(ctx context.Context, url string) error {
 	config, err := pgxpool.ParseConfig(url) // parses the pool_ parameters, which the server rejects
 	if err != nil {
@@ -46,7 +48,8 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	}
 	SetSession(config.ConnConfig)
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
-	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0" // the transaction that holds the lock is idle while goose runs
+	// the transaction that holds the lock is idle while goose runs
+	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
 	var encoding string
@@ -96,7 +99,8 @@ var errRace = errors.New("created by another session at the same time")
 func (s Schema) create(ctx context.Context, db *sql.DB) (err error) {
 	defer func() {
 		const uniqueViolation, duplicateTable, duplicateSchema = "23505", "42P07", "42P06"
-		if answer, ok := errors.AsType[*pgconn.PgError](err); ok && slices.Contains([]string{uniqueViolation, duplicateTable, duplicateSchema}, answer.Code) {
+		if answer, ok := errors.AsType[*pgconn.PgError](err); ok &&
+			slices.Contains([]string{uniqueViolation, duplicateTable, duplicateSchema}, answer.Code) {
 			err = fmt.Errorf("%w: %w", errRace, err)
 		}
 	}()
@@ -106,10 +110,13 @@ func (s Schema) create(ctx context.Context, db *sql.DB) (err error) {
 	}
 	defer tx.Rollback()
 	var made bool
-	if err := tx.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`, s.Name+".migration_lock").Scan(&made); err != nil || made {
+	if err := tx.QueryRowContext(ctx, `SELECT to_regclass($1) IS NOT NULL`,
+		s.Name+".migration_lock").Scan(&made); err != nil || made {
 		return err
 	}
-	for _, statement := range []string{`CREATE SCHEMA IF NOT EXISTS ` + s.Name, `CREATE TABLE IF NOT EXISTS ` + s.Name + `.migration_lock ()`} {
+	for _, statement := range []string{
+		`CREATE SCHEMA IF NOT EXISTS ` + s.Name, `CREATE TABLE IF NOT EXISTS ` + s.Name + `.migration_lock ()`,
+	} {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			return err
 		}
@@ -117,8 +124,8 @@ func (s Schema) create(ctx context.Context, db *sql.DB) (err error) {
 	return tx.Commit()
 }
 
-// lock excludes other migrations of the schema until release is called. It locks a table instead of taking an advisory lock, because any
-// role that may connect can take those.
+// lock excludes other migrations of the schema until release is called. It locks a table instead of taking an advisory
+// lock, because any role that may connect can take those.
 func (s Schema) lock(ctx context.Context, db *sql.DB) (release func(), err error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -126,7 +133,8 @@ func (s Schema) lock(ctx context.Context, db *sql.DB) (release func(), err error
 	}
 	release = func() { _ = tx.Rollback() }
 	for _, statement := range []string{
-		fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lockTime.Milliseconds()), `LOCK TABLE ` + s.Name + `.migration_lock IN SHARE UPDATE EXCLUSIVE MODE`,
+		fmt.Sprintf(`SET LOCAL lock_timeout = %d`, lockTime.Milliseconds()),
+		`LOCK TABLE ` + s.Name + `.migration_lock IN SHARE UPDATE EXCLUSIVE MODE`,
 	} {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			release()
@@ -141,10 +149,12 @@ func (s Schema) provider(db *sql.DB) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(s.Name+".migration"), goose.WithDisableGlobalRegistry(true))
+	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithTableName(s.Name+".migration"),
+		goose.WithDisableGlobalRegistry(true))
 }
 
-// Current returns ErrOld or ErrNew if the versions of the program and the schema differ, and ErrEncoding. Other errors are the database's.
+// Current returns ErrOld or ErrNew if the versions of the program and the schema differ, and ErrEncoding. Other errors
+// are the database's.
 func (s Schema) Current(ctx context.Context, pool *pgxpool.Pool) error {
 	want, err := s.version()
 	if err != nil {
@@ -152,10 +162,13 @@ func (s Schema) Current(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	var have int64
 	var encoding string
-	err = pool.QueryRow(ctx, `SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 0), current_setting('server_encoding') FROM `+s.Name+`.migration`).
+	err = pool.QueryRow(ctx,
+		`SELECT coalesce(max(version_id) FILTER (WHERE is_applied), 0), current_setting('server_encoding')
+			FROM `+s.Name+`.migration`).
 		Scan(&have, &encoding)
 	const undefinedTable, undefinedSchema = "42P01", "3F000"
-	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && (answer.Code == undefinedTable || answer.Code == undefinedSchema) {
+	if answer, ok := errors.AsType[*pgconn.PgError](err); ok &&
+		(answer.Code == undefinedTable || answer.Code == undefinedSchema) {
 		err = nil
 	}
 	switch {

@@ -19,7 +19,8 @@ func TestSetSession_WaitsForLocks(t *testing.T) {
 	require.NoError(t, err)
 	defer other.Close(t.Context())
 	pgtest.Exec(t, other, `CREATE TABLE thing (n int)`)
-	pgtest.Exec(t, other, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 1', current_database()); END $$`)
+	pgtest.Exec(t, other,
+		`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET lock_timeout = 1', current_database()); END $$`)
 	tx, err := other.Begin(t.Context())
 	require.NoError(t, err)
 	pgtest.Exec(t, tx, `LOCK TABLE thing`)

@@ -21,9 +21,9 @@ const (
 	maxBatch      = 512     // appends
 	maxBatchBytes = 2 << 20 // of appends together
 
-	// lookUpsAfterRefusal is for how many batches log.append looks up every stream after an append was refused. Presuming that streams are new
-	// saves a fifth of its time, but doubles it when a stream exists, and leaves dead rows. A process that wrongly presumed this once often
-	// does so again.
+	// lookUpsAfterRefusal is for how many batches log.append looks up every stream after an append was refused.
+	// Presuming that streams are new saves a fifth of its time, but doubles it when a stream exists, and leaves dead
+	// rows. A process that wrongly presumed this once often does so again.
 	lookUpsAfterRefusal = 32
 )
 
@@ -88,12 +88,14 @@ func newWriter(config *pgx.ConnConfig, timeout time.Duration, log *slog.Logger) 
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &writer{
 		config: config, timeout: timeout, ended: make(chan struct{}), replicas: &replicated{},
-		connected: func(context.Context, *pgx.Conn) error { return nil }, appended: func(mark) {}, onBatch: func(Batch) {},
-		log: log,
+		connected: func(context.Context, *pgx.Conn) error { return nil }, appended: func(mark) {},
+		onBatch: func(Batch) {},
+		log:     log,
 	}
 }
 
-// appendGroup is an eventstore.AppendGroup that writes a group in one transaction. Its appends were prepared by newRequest.
+// appendGroup is an eventstore.AppendGroup that writes a group in one transaction. Its appends were prepared by
+// newRequest.
 func (w *writer) appendGroup(ctx context.Context, group []eventstore.Append) []eventstore.Result {
 	batch, results := make([]*request, len(group)), make([]eventstore.Result, len(group))
 	for i, a := range group {
@@ -112,8 +114,8 @@ func (w *writer) close() {
 	close(w.ended)
 }
 
-// commit writes a batch and sets the outcomes. It retries transient errors until the context is done; if an earlier attempt was written,
-// log.append recognises its events.
+// commit writes a batch and sets the outcomes. It retries transient errors until the context is done; if an earlier
+// attempt was written, log.append recognises its events.
 func (w *writer) commit(ctx context.Context, batch []*request) {
 	fail := func(err error) {
 		for _, r := range batch {
@@ -282,11 +284,14 @@ type answer struct {
 const (
 	callName   = "append"
 	callAppend = `SELECT head, revisions, refused, stored
-  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`
+  FROM log.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+    $23)`
 )
 
 // call calls log.append. The call is one transaction.
-func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventstore.Position, presumeNew bool) (answer answer, err error) {
+func (a *arguments) call(
+	ctx context.Context, conn *pgx.Conn, replicated eventstore.Position, presumeNew bool,
+) (answer answer, err error) {
 	err = conn.QueryRow(ctx, callName, a.stream, a.expect, a.first, a.writeAppend, a.writeExpectation,
 		a.eventWrite, a.eventPlace, a.eventID, a.eventAt, a.eventType, a.eventData, a.eventMetadata, a.metadata,
 		a.keyWrite, a.keyID, a.keySealedBy, a.keySealed,
@@ -295,8 +300,8 @@ func (a *arguments) call(ctx context.Context, conn *pgx.Conn, replicated eventst
 	return answer, err
 }
 
-// outcomes returns the outcome of each append of the batch, and the last event that was stored: the earlier head, without an id, if none
-// was. Repeated reports whether an append of the batch had been stored before.
+// outcomes returns the outcome of each append of the batch, and the last event that was stored: the earlier head,
+// without an id, if none was. Repeated reports whether an append of the batch had been stored before.
 func (a *arguments) outcomes(batch []*request, answer answer) (outcomes []outcome, last mark, repeated bool) {
 	outcomes = make([]outcome, len(batch))
 	head := eventstore.Position(answer.head)
@@ -358,8 +363,9 @@ func (w *writer) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// connectWithoutCancel returns a connection that sends no cancel request when it is closed during a call. A cancel request would end the
-// wait for a synchronous standby, and make events visible that no standby has. The statement timeout of the server ends other calls.
+// connectWithoutCancel returns a connection that sends no cancel request when it is closed during a call. A cancel
+// request would end the wait for a synchronous standby, and make events visible that no standby has. The statement
+// timeout of the server ends other calls.
 func connectWithoutCancel(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
 	config = config.Copy()
 	dial := config.DialFunc
@@ -393,9 +399,10 @@ func closeConn(conn *pgx.Conn) {
 type errorKind int
 
 const (
-	transient     errorKind = iota // the connection, the server or other sessions; it is unknown whether the batch was written
-	invalidInput                   // of one append
-	misconfigured                  // the schema, permissions, or a log that has lost events; a retry does not help
+	// the connection, the server or other sessions; it is unknown whether the batch was written
+	transient     errorKind = iota
+	invalidInput            // of one append
+	misconfigured           // the schema, permissions, or a log that has lost events; a retry does not help
 )
 
 func kindOf(err error) errorKind {

@@ -50,7 +50,9 @@ func prepared(t *testing.T, writes ...eventstore.Write) eventstore.Append {
 func events(stream string, expect eventstore.Expected, types ...string) eventstore.Write {
 	w := eventstore.Write{Stream: stream, Expect: expect}
 	for _, name := range types {
-		w.Events = append(w.Events, eventstore.Event{ID: ulid.Make(), Type: name, At: time.UnixMilli(1_700_000_000_000), Data: []byte(`{}`)})
+		w.Events = append(w.Events, eventstore.Event{
+			ID: ulid.Make(), Type: name, At: time.UnixMilli(1_700_000_000_000), Data: []byte(`{}`),
+		})
 	}
 	return w
 }
@@ -61,7 +63,9 @@ func TestBatch_OutcomePerAppend(t *testing.T) {
 	old := []eventstore.Write{events("old", eventstore.NoStream, "a", "a")}
 	require.Equal(t, []outcome{{position: 2}}, commit(t, w, old))
 	token := eventstore.Check("token", eventstore.NoStream)
-	first := []eventstore.Write{events("one", eventstore.NoStream, "a"), token, events("two", eventstore.NoStream, "a", "a")}
+	first := []eventstore.Write{
+		events("one", eventstore.NoStream, "a"), token, events("two", eventstore.NoStream, "a", "a"),
+	}
 	last := []eventstore.Write{events("three", eventstore.Any, "a"), token}
 	batch := [][]eventstore.Write{
 		first,
@@ -95,7 +99,9 @@ func TestBatch_InvalidAppendIsolated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := batchWriter(t)
-			require.Equal(t, []outcome{{position: 1}}, commit(t, w, []eventstore.Write{events("first", eventstore.NoStream, "good")}))
+			require.Equal(t, []outcome{{position: 1}}, commit(t, w, []eventstore.Write{
+				events("first", eventstore.NoStream, "good"),
+			}))
 			pgtest.Exec(t, w.conn, constraint)
 			batch := make([][]eventstore.Write, 20)
 			for i := range batch {
@@ -127,7 +133,8 @@ func TestBatch_StoresKeys(t *testing.T) {
 		return write
 	}
 	kept := func() map[string]int64 {
-		rows, err := w.conn.Query(t.Context(), `SELECT stream, id FROM person.key WHERE sealed_by = 'k1' AND get_byte(sealed, 0) = id`)
+		rows, err := w.conn.Query(t.Context(),
+			`SELECT stream, id FROM person.key WHERE sealed_by = 'k1' AND get_byte(sealed, 0) = id`)
 		require.NoError(t, err)
 		found := map[string]int64{}
 		var stream string
@@ -143,7 +150,9 @@ func TestBatch_StoresKeys(t *testing.T) {
 
 	outcomes := commit(t, w,
 		again,
-		[]eventstore.Write{events("keyless", eventstore.NoStream, "a"), keyed(2, events("stored", eventstore.NoStream, "a", "a"))},
+		[]eventstore.Write{
+			events("keyless", eventstore.NoStream, "a"), keyed(2, events("stored", eventstore.NoStream, "a", "a")),
+		},
 		[]eventstore.Write{keyed(3, events("refused", 7, "a"))},
 		[]eventstore.Write{keyed(4, events("unstored", eventstore.NoStream, "a")), eventstore.Check("again", 5)},
 		[]eventstore.Write{eventstore.Check("again", 0), keyed(5, events("last", eventstore.Any, "a"))},
@@ -178,8 +187,12 @@ func TestBatch_Expectations(t *testing.T) {
 		want   outcome
 		stored int // events
 	}{
-		"new stream exists":        {events("taken", eventstore.NoStream, "a"), conflict("taken", eventstore.NoStream, 1), 0},
-		"checked stream exists":    {eventstore.Check("taken", eventstore.NoStream), conflict("taken", eventstore.NoStream, 1), 0},
+		"new stream exists": {
+			events("taken", eventstore.NoStream, "a"), conflict("taken", eventstore.NoStream, 1), 0,
+		},
+		"checked stream exists": {
+			eventstore.Check("taken", eventstore.NoStream), conflict("taken", eventstore.NoStream, 1), 0,
+		},
 		"checked stream has moved": {eventstore.Check("taken", 0), conflict("taken", 0, 1), 0},
 		"stream has moved":         {events("taken", 0, "a"), conflict("taken", 0, 1), 0},
 		"stream is shorter":        {events("taken", 2, "a"), conflict("taken", 2, 1), 0},
@@ -200,8 +213,10 @@ func TestBatch_Expectations(t *testing.T) {
 			outcomes := commit(t, w, []eventstore.Write{before}, []eventstore.Write{c.write}, []eventstore.Write{after})
 			require.Equal(t, []outcome{{position: 3}, c.want, {position: eventstore.Position(end)}}, outcomes)
 			var keys, rows, last int
-			require.NoError(t, w.conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM person.key), count(*), max(position) FROM log.event`).
-				Scan(&keys, &rows, &last))
+			require.NoError(t,
+				w.conn.QueryRow(t.Context(),
+					`SELECT (SELECT count(*) FROM person.key), count(*), max(position) FROM log.event`).
+					Scan(&keys, &rows, &last))
 			require.Equal(t, []int{1, end, end}, []int{keys, rows, last})
 			refused := c.stored == 0 && name != "check that holds"
 			require.Equal(t, refused, w.lookUps == lookUpsAfterRefusal)

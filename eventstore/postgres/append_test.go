@@ -114,8 +114,8 @@ func TestAppend_Timeout(t *testing.T) {
 	require.EqualValues(t, 1, head)
 }
 
-// load appends from several callers for a number of rounds or until it is stopped, and records the positions of acknowledged
-// events.
+// load appends from several callers for a number of rounds or until it is stopped, and records the positions of
+// acknowledged events.
 type load struct {
 	group sync.WaitGroup
 	stop  atomic.Bool
@@ -131,7 +131,9 @@ func (l *load) run(ctx context.Context, store eventstore.Store, name string, cal
 			for round := 0; round < rounds && !l.stop.Load(); round++ {
 				a, b := fact(`{"on":"own"}`), fact(`{"on":"new"}`)
 				position, err := store.Append(ctx,
-					eventstore.Write{Stream: fmt.Sprintf("%s-%d", name, caller), Expect: revision, Events: []eventstore.Event{a}},
+					eventstore.Write{
+						Stream: fmt.Sprintf("%s-%d", name, caller), Expect: revision, Events: []eventstore.Event{a},
+					},
 					start("new-"+b.ID.String(), b))
 				revision++
 				l.mu.Lock()
@@ -193,7 +195,9 @@ func TestAppend_ContendedStream(t *testing.T) {
 		group.Go(func() {
 			expect := eventstore.NoStream
 			for appended := 0; appended < each; {
-				_, err := stores[i%2].Append(t.Context(), eventstore.Write{Stream: "contended", Expect: expect, Events: []eventstore.Event{fact(`{}`)}})
+				_, err := stores[i%2].Append(t.Context(), eventstore.Write{
+					Stream: "contended", Expect: expect, Events: []eventstore.Event{fact(`{}`)},
+				})
 				switch conflict := eventstore.Conflict(err); {
 				case err == nil:
 					appended, expect = appended+1, expect+1

@@ -17,8 +17,8 @@ import (
 const channel = "leadlog_log"
 
 const (
-	// notifyInterval is the least time between two notifications of a process. A notification wakes each listening session of the database,
-	// also for other channels: at 5 ms this took a twentieth of PostgreSQL's time under load.
+	// notifyInterval is the least time between two notifications of a process. A notification wakes each listening
+	// session of the database, also for other channels: at 5 ms this took a twentieth of PostgreSQL's time under load.
 	notifyInterval = 20 * time.Millisecond
 	// notifyRetry is the pause after a failed notification. Subscriptions poll at the same interval by default.
 	notifyRetry = 250 * time.Millisecond
@@ -26,9 +26,9 @@ const (
 	notifyTimeout = 5 * time.Second
 )
 
-// notifier notifies other processes of this process's appends. It has its own connection, so that no append depends on it: any role of the
-// database can delay a transaction that notifies, by sending many notifications, and make it fail, by filling the notification queue. After
-// a failed notification, other processes find the events when they poll.
+// notifier notifies other processes of this process's appends. It has its own connection, so that no append depends on
+// it: any role of the database can delay a transaction that notifies, by sending many notifications, and make it fail,
+// by filling the notification queue. After a failed notification, other processes find the events when they poll.
 type notifier struct {
 	config  *pgx.ConnConfig
 	conn    *pgx.Conn     // nil while disconnected
@@ -106,8 +106,8 @@ func (n *notifier) disconnect() {
 	n.conn = nil
 }
 
-// waker wakes the subscriptions of a store after an append by any process. The failure of a listening connection can go undetected, so
-// subscriptions also poll.
+// waker wakes the subscriptions of a store after an append by any process. The failure of a listening connection can go
+// undetected, so subscriptions also poll.
 type waker struct {
 	config *pgx.ConnConfig
 	log    *slog.Logger
@@ -123,14 +123,16 @@ func newWaker(config *pgx.ConnConfig, log *slog.Logger) *waker {
 	return &waker{config: named(config, "listener"), log: log, woken: make(chan struct{}), others: 1}
 }
 
-// next returns a channel that the next wake closes, the end of this process's appends and the number of wakes for others.
+// next returns a channel that the next wake closes, the end of this process's appends and the number of wakes for
+// others.
 func (w *waker) next() (woken <-chan struct{}, end eventstore.Position, others uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.woken, w.end, w.others
 }
 
-// wake wakes the subscriptions after an append of this process that ended at a position, or, if that is 0, after others.
+// wake wakes the subscriptions after an append of this process that ended at a position, or, if that is 0, after
+// others.
 func (w *waker) wake(end eventstore.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,8 +159,8 @@ func (w *waker) listen(ctx context.Context, own *atomic.Uint32) {
 
 // Listener listens to a channel, and reconnects when the connection fails.
 //
-// Any role of the database can notify any channel, which cannot be prevented. So the payload of a notification is discarded, and several of
-// them count as one.
+// Any role of the database can notify any channel, which cannot be prevented. So the payload of a notification is
+// discarded, and several of them count as one.
 type Listener struct {
 	Config     *pgx.ConnConfig
 	Channel    string

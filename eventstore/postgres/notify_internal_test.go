@@ -31,7 +31,9 @@ func TestNotifier_RetriesAfterFailure(t *testing.T) {
 	first := attempts.Load()
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() { defer close(done); n.run(ended) }()
-	require.Eventually(t, func() bool { return attempts.Load() >= 3*first }, time.Minute, time.Millisecond, "a failed notification is retried")
+	require.Eventually(t, func() bool {
+		return attempts.Load() >= 3*first
+	}, time.Minute, time.Millisecond, "a failed notification is retried")
 	close(ended)
 	<-done
 }
@@ -64,7 +66,9 @@ func TestListening_CoalescesNotifications(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close(context.Background())
 	for round, done := 0, false; !done; round++ { // each in one transaction
-		pgtest.Exec(t, conn, fmt.Sprintf(`SELECT pg_notify('junk', repeat('x', 7000) || '%d ' || n) FROM generate_series(1, 1000) AS n`, round))
+		pgtest.Exec(t, conn,
+			fmt.Sprintf(`SELECT pg_notify('junk', repeat('x', 7000) || '%d ' || n) FROM generate_series(1, 1000) AS n`,
+				round))
 		select {
 		case <-last:
 			done = true

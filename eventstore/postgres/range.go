@@ -10,14 +10,14 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// rangeSpan is the maximum number of positions that one read of a range covers. Searching an account's events takes the server about a
-// microsecond per position.
+// rangeSpan is the maximum number of positions that one read of a range covers. Searching an account's events takes the
+// server about a microsecond per position.
 const rangeSpan = 50_000
 
 var _ eventstore.RangeReader = (*Store)(nil)
 
-// ReadRange implements eventstore.RangeReader. The server selects the events of the account. Positions have no gaps, so the log has every
-// position up to its head.
+// ReadRange implements eventstore.RangeReader. The server selects the events of the account. Positions have no gaps, so
+// the log has every position up to its head.
 func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
 	end := min(r.Until, r.After+rangeSpan)
 	query, arguments := matching(r.Filter, r.After, end)
@@ -26,7 +26,8 @@ func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore
 		if err != nil {
 			return nil, 0, err
 		}
-		// The text as in encoded metadata. No other member can contain it: a quote in a value is preceded by a backslash.
+		// The text as in encoded metadata. No other member can contain it: a quote in a value is preceded by a
+		// backslash.
 		arguments = append(arguments, append([]byte(`"account":`), member...))
 		query += fmt.Sprintf(` AND position($%d::bytea in metadata) > 0`, len(arguments))
 	}

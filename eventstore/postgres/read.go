@@ -37,10 +37,12 @@ const (
 	selectEvents = `SELECT ` + eventColumns + ` FROM log.event `
 )
 
-// Read implements eventstore.Store. A stream of less than 50 small events takes one round trip, which concurrent reads share. The next page
-// of a longer stream is read while the consumer processes the current one. For the first page this starts after three quarters of its
-// events, since the consumer may stop there.
-func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+// Read implements eventstore.Store. A stream of less than 50 small events takes one round trip, which concurrent reads
+// share. The next page of a longer stream is read while the consumer processes the current one. For the first page this
+// starts after three quarters of its events, since the consumer may stop there.
+func (s *Store) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		if !validStream(stream) {
 			return
@@ -86,8 +88,8 @@ func validStream(name string) bool {
 	return utf8.ValidString(name) && !strings.ContainsRune(name, 0)
 }
 
-// Concurrent reads of streams share a query for their first pages. Most streams are short: leads, claims, tokens. Later pages are read
-// separately.
+// Concurrent reads of streams share a query for their first pages. Most streams are short: leads, claims, tokens. Later
+// pages are read separately.
 const (
 	readQueries = 2         // maximum number of concurrent queries
 	readBatch   = 64        // maximum number of streams in a query
@@ -121,7 +123,8 @@ func (s *Store) first(ctx context.Context, stream string, from eventstore.Revisi
 // joinPage joins each requested stream with its first events, up to a size of their data.
 const joinPage = ` CROSS JOIN LATERAL (
        SELECT ` + eventColumns + ` FROM (
-              SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
+              SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data)
+              AS before
                 FROM log.event WHERE stream = asked.stream COLLATE "C" AND revision >= asked.revision
                ORDER BY revision LIMIT $3) AS page
         WHERE before < $4) AS e`
@@ -152,19 +155,24 @@ func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, erro
 	for i := range pages {
 		pages[i].cut = pages[i].bytes >= share
 		// The database returns them in this order, but does not guarantee it.
-		slices.SortFunc(pages[i].events, func(x, y eventstore.Recorded) int { return cmp.Compare(x.Revision, y.Revision) })
+		slices.SortFunc(pages[i].events, func(x, y eventstore.Recorded) int {
+			return cmp.Compare(x.Revision, y.Revision)
+		})
 	}
 	return pages, nil
 }
 
-// selectPage selects events of a stream up to a size of their data. So the server ends a page of large events, and the connection can be
-// reused.
+// selectPage selects events of a stream up to a size of their data. So the server ends a page of large events, and the
+// connection can be reused.
 const selectPage = `SELECT ` + eventColumns + ` FROM (
-       SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS before
+       SELECT *, sum(octet_length(data)) OVER (ORDER BY revision ROWS UNBOUNDED PRECEDING) - octet_length(data) AS
+       before
          FROM log.event WHERE stream = $1 AND revision >= $2 ORDER BY revision LIMIT $3) AS e
  WHERE before < $4 ORDER BY revision`
 
-func (s *Store) streamPage(ctx context.Context, capacity int, stream string, from eventstore.Revision, limit int) (page, error) {
+func (s *Store) streamPage(
+	ctx context.Context, capacity int, stream string, from eventstore.Revision, limit int,
+) (page, error) {
 	p, err := s.page(ctx, capacity, selectPage, stream, int64(from), limit, maxPageBytes)
 	p.cut = p.bytes >= maxPageBytes
 	return p, err
@@ -190,7 +198,9 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	var head int64
 	var id [16]byte
 	var required bool
-	err := s.pool.QueryRow(ctx, `SELECT position, event_id, `+selectRequired+` FROM log.event ORDER BY position DESC LIMIT 1`).Scan(&head, &id, &required)
+	err := s.pool.QueryRow(ctx,
+		`SELECT position, event_id, `+selectRequired+` FROM log.event ORDER BY position DESC
+			LIMIT 1`).Scan(&head, &id, &required)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
@@ -219,8 +229,8 @@ type page struct {
 	cut    bool // the page ends at its size limit, before the end of the query
 }
 
-// next returns how many events to read after this page: after a cut as many as fitted, and otherwise twice as many each time while events
-// are small.
+// next returns how many events to read after this page: after a cut as many as fitted, and otherwise twice as many each
+// time while events are small.
 func (p page) next(limit, fitted, maxLimit int) int {
 	switch {
 	case p.cut:
@@ -260,7 +270,8 @@ func (s *Store) confirmPage(ctx context.Context, known eventstore.Position, p pa
 	return s.confirm(ctx, known, mark{last.Position, last.ID})
 }
 
-// confirm waits until an event that was read, and all before it, may be returned. Known is the replicated position before the read.
+// confirm waits until an event that was read, and all before it, may be returned. Known is the replicated position
+// before the read.
 func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest mark) error {
 	if err := s.replicas.confirm(ctx, known, newest); err != nil {
 		return err
@@ -269,9 +280,9 @@ func (s *Store) confirm(ctx context.Context, known eventstore.Position, newest m
 	return nil
 }
 
-// query passes each row of a query to a function. The rows have the columns of selectEvents, then those of the decoder. All rows are passed before it returns,
-// so that no connection is held while a consumer processes them. It returns the bytes of payload, and whether the result was cut because it
-// exceeded maxBytes.
+// query passes each row of a query to a function. The rows have the columns of selectEvents, then those of the decoder.
+// All rows are passed before it returns, so that no connection is held while a consumer processes them. It returns the
+// bytes of payload, and whether the result was cut because it exceeded maxBytes.
 func (s *Store) query(
 	ctx context.Context, d *decoder, maxBytes int, query string, arguments []any, each func(eventstore.Recorded),
 ) (size int, cut bool, err error) {

@@ -27,7 +27,9 @@ func TestRead_LargeEvents(t *testing.T) {
 	for range 25 { // more than two pages
 		large.ID = ulid.Make()
 		ids = append(ids, large.ID)
-		storetest.Append(t, store, eventstore.Write{Stream: "large", Expect: eventstore.Any, Events: []eventstore.Event{large}})
+		storetest.Append(t, store, eventstore.Write{
+			Stream: "large", Expect: eventstore.Any, Events: []eventstore.Event{large},
+		})
 	}
 	for i := range 6 { // the next pages, which are prefetched before the size of the large ones is known
 		small := make([]eventstore.Event, 1000)
@@ -61,7 +63,8 @@ func fill(t *testing.T, store eventstore.Store, stream string, events, size int)
 	storetest.Append(t, store, start(stream, all...))
 }
 
-// readWhole reads a stream with the given number of events from a revision on, and returns an error if the result is wrong.
+// readWhole reads a stream with the given number of events from a revision on, and returns an error if the result is
+// wrong.
 func readWhole(ctx context.Context, store eventstore.Store, stream string, events, from int) error {
 	next := from
 	for recorded, err := range store.Read(ctx, stream, eventstore.Revision(from)) {

@@ -14,17 +14,20 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// replicated is the state of replication to synchronous standbys, if the server requires any (synchronous_standby_names).
+// replicated is the state of replication to synchronous standbys, if the server requires any
+// (synchronous_standby_names).
 //
-// PostgreSQL makes a commit visible to others when its wait for the standbys ends. A wait also ends when it is cancelled, when its backend
-// is terminated, and when the primary restarts. A failover may then lose visible events. So an event counts as replicated after the
-// completed wait of a later commit: a standby that has a commit has every commit before it.
+// PostgreSQL makes a commit visible to others when its wait for the standbys ends. A wait also ends when it is
+// cancelled, when its backend is terminated, and when the primary restarts. A failover may then lose visible events. So
+// an event counts as replicated after the completed wait of a later commit: a standby that has a commit has every
+// commit before it.
 //
-//   - An append that stores events is such a commit. One that stores none emits a WAL message, so that its commit waits.
-//   - A read that returns events after the last position known to be replicated has to be confirmed by the commit of a WAL
-//     message, shared by all waiting reads. It returns nothing before that.
-//   - The connection that appends never cancels its wait. While a standby is missing, appends are unavailable, their events are
-//     invisible, and reads of all other events succeed.
+//   - An append that stores events is such a commit. One that stores none emits a WAL message, so that its commit
+//     waits.
+//   - A read that returns events after the last position known to be replicated has to be confirmed by the commit of a
+//     WAL message, shared by all waiting reads. It returns nothing before that.
+//   - The connection that appends never cancels its wait. While a standby is missing, appends are unavailable, their
+//     events are invisible, and reads of all other events succeed.
 //
 // Without a synchronous standby, none of this costs a round trip.
 type replicated struct {
@@ -42,8 +45,8 @@ type mark struct {
 	id       ulid.ULID
 }
 
-// ErrNotReplicated means that events that were read are not known to be on the synchronous standbys, and must not be returned. It is
-// wrapped with eventstore.ErrUnavailable.
+// ErrNotReplicated means that events that were read are not known to be on the synchronous standbys, and must not be
+// returned. It is wrapped with eventstore.ErrUnavailable.
 var ErrNotReplicated = errors.New("a synchronous standby has not confirmed what was read")
 
 var (
@@ -51,7 +54,8 @@ var (
 	errReplaced      = errors.New("events that were read are no longer on the log")
 )
 
-// selectRequired reports whether a commit of this session waits for a standby. Events that are read from a standby are on a standby.
+// selectRequired reports whether a commit of this session waits for a standby. Events that are read from a standby are
+// on a standby.
 const selectRequired = `current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')
 	AND NOT pg_is_in_recovery()`
 
@@ -81,7 +85,8 @@ func (r *replicated) position() eventstore.Position {
 // check queries on a new connection whether a standby is required.
 func (r *replicated) check(ctx context.Context, conn *pgx.Conn) error {
 	var required bool
-	if err := conn.QueryRow(ctx, `SELECT `+selectRequired, pgx.QueryExecModeSimpleProtocol).Scan(&required); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT `+selectRequired,
+		pgx.QueryExecModeSimpleProtocol).Scan(&required); err != nil {
 		return err
 	}
 	r.require(required)
@@ -111,8 +116,9 @@ func (r *replicated) confirm(ctx context.Context, known eventstore.Position, new
 	return nil
 }
 
-// commit commits a WAL message and waits for the standbys. The events must be visible to that transaction: otherwise they were read from a
-// server that has been replaced since. Cancelling this wait is harmless, because the transaction changes nothing.
+// commit commits a WAL message and waits for the standbys. The events must be visible to that transaction: otherwise
+// they were read from a server that has been replaced since. Cancelling this wait is harmless, because the transaction
+// changes nothing.
 func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 	errs := make([]error, len(read))
 	fail := func(err error) ([]error, error) { // for all of them, because retrying each would not help
@@ -137,7 +143,8 @@ func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 		SELECT pg_logical_emit_message(true, 'leadlog', '')::text, `+selectRequired+`,
 		       coalesce((SELECT position FROM log.event ORDER BY position DESC LIMIT 1), 0),
 		       ARRAY(SELECT EXISTS (SELECT FROM log.event e WHERE e.position = r.position AND e.event_id = r.id)
-		               FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS r (position, id, place) ORDER BY r.place)`,
+		               FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS r (position, id, place)
+		               ORDER BY r.place)`,
 		positions, ids).Scan(nil, &required, &head, &present)
 	switch {
 	case err != nil:
@@ -158,8 +165,9 @@ func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 // cancelledKey is the key under which a connection records that a wait for a standby was cancelled.
 const cancelledKey = "leadlog: wait cancelled"
 
-// noticeCancelledWait handles the warnings of a connection. For PostgreSQL a cancelled wait is not an error: the commit succeeds with a
-// warning, whose code is generic and whose text is in the server's language. The warning is identified by the function that reports it.
+// noticeCancelledWait handles the warnings of a connection. For PostgreSQL a cancelled wait is not an error: the commit
+// succeeds with a warning, whose code is generic and whose text is in the server's language. The warning is identified
+// by the function that reports it.
 func noticeCancelledWait(conn *pgconn.PgConn, notice *pgconn.Notice) {
 	if notice.Routine == "SyncRepWaitForLSN" {
 		conn.CustomData()[cancelledKey] = true
@@ -173,8 +181,9 @@ func waited(conn *pgconn.PgConn) bool {
 	return !cancelled
 }
 
-// newest is the newest event that this process has read or written, or the head at its start. It is checked on each new connection before
-// any other use: a standby that was promoted before it had received everything lacks this event, or has another one at its position.
+// newest is the newest event that this process has read or written, or the head at its start. It is checked on each new
+// connection before any other use: a standby that was promoted before it had received everything lacks this event, or
+// has another one at its position.
 type newest struct {
 	mu       sync.Mutex
 	position eventstore.Position
@@ -202,7 +211,8 @@ func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	var present bool
-	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM log.event WHERE position = $1 AND event_id = $2)`, int64(position), [16]byte(id)).Scan(&present)
+	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM log.event WHERE position = $1 AND event_id = $2)`,
+		int64(position), [16]byte(id)).Scan(&present)
 	if err == nil && !present {
 		n.once.Do(func() { close(n.lost) })
 		err = fmt.Errorf("%w: event %s at position %d", eventstore.ErrDiverged, id, position)
@@ -210,6 +220,6 @@ func (n *newest) check(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// Diverged returns a channel that is closed when the database turns out to lack events that this process has seen. After that, calls that
-// need a new connection fail with ErrDiverged, and the Store should be closed.
+// Diverged returns a channel that is closed when the database turns out to lack events that this process has seen.
+// After that, calls that need a new connection fail with ErrDiverged, and the Store should be closed.
 func (s *Store) Diverged() <-chan struct{} { return s.newest.lost }

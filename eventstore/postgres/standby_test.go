@@ -18,22 +18,27 @@ import (
 // A process has seen an event that the database has lost in a failover.
 func TestDiverged_LostEvents(t *testing.T) {
 	t.Parallel()
-	const sessions = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	const sessions = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+		AND pid <> pg_backend_pid()`
 	reads := map[string]func(testing.TB, *postgres.Store, string){
 		"written": func(t testing.TB, store *postgres.Store, _ string) {
 			storetest.Append(t, store, start("first", fact(`{}`)), start("last", fact(`{}`)))
 		},
 		"read": func(t testing.TB, store *postgres.Store, url string) {
-			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)),
+				start("last", fact(`{}`)))
 			_, _, err := eventstore.Load(t.Context(), store, "last", func(n int, _ event.Fact) int { return n })
 			require.ErrorIs(t, err, event.ErrUnknownType)
 		},
 		"followed": func(t testing.TB, store *postgres.Store, url string) {
-			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)),
+				start("last", fact(`{}`)))
 			follow(t, store, "last")()
 		},
-		"head": func(t testing.TB, store *postgres.Store, url string) { // like a subscription whose filter does not match the event
-			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)), start("last", fact(`{}`)))
+		// like a subscription whose filter does not match the event
+		"head": func(t testing.TB, store *postgres.Store, url string) {
+			storetest.Append(t, open(t, postgres.Options{URL: url}), start("first", fact(`{}`)),
+				start("last", fact(`{}`)))
 			_, err := store.Head(t.Context())
 			require.NoError(t, err)
 		},
@@ -48,7 +53,8 @@ func TestDiverged_LostEvents(t *testing.T) {
 			t.Run(name+", "+loss, func(t *testing.T) {
 				t.Parallel()
 				url := database(t)
-				store := open(t, postgres.Options{URL: url, AppendTimeout: forever}) // misconfiguration is reported without retries
+				// misconfiguration is reported without retries
+				store := open(t, postgres.Options{URL: url, AppendTimeout: forever})
 				see(t, store, url)
 				execute(t, url, lose)
 				execute(t, url, sessions)
@@ -75,15 +81,17 @@ func TestDiverged_LostEvents(t *testing.T) {
 	}
 }
 
-// The synchronous standby is stopped, and a commit that it lacks is visible on the primary. No store returns the commit or a result
-// that depends on it before the standby has it. So no store has diverged after a failover that loses it.
+// The synchronous standby is stopped, and a commit that it lacks is visible on the primary. No store returns the commit
+// or a result that depends on it before the standby has it. So no store has diverged after a failover that loses it.
 func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 	t.Parallel()
 	for name, show := range map[string]func(testing.TB, *pgtest.Pair){
-		"wait cancelled":     func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, admin(t, p), "pg_cancel_backend") },
-		"backend terminated": func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, admin(t, p), "pg_terminate_backend") },
-		"primary restarted":  func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, false) },
-		"primary crashed":    func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, true) },
+		"wait cancelled": func(t testing.TB, p *pgtest.Pair) { signalWaiting(t, admin(t, p), "pg_cancel_backend") },
+		"backend terminated": func(t testing.TB, p *pgtest.Pair) {
+			signalWaiting(t, admin(t, p), "pg_terminate_backend")
+		},
+		"primary restarted": func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, false) },
+		"primary crashed":   func(t testing.TB, p *pgtest.Pair) { p.RestartPrimary(t, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -108,15 +116,21 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 			fresh := open(t, options)
 			for _, s := range []*postgres.Store{store, other, fresh} {
 				for name, result := range map[string]func() error{
-					"retry":                func() error { return appendError(t, s, lead) },
-					"retry of any":         func() error { return appendError(t, s, again) },
-					"conflict":             func() error { return appendError(t, s, start("lead", fact(`{}`))) },
-					"conflict of a check":  func() error { return appendError(t, s, eventstore.Check("lead", eventstore.NoStream)) },
-					"check":                func() error { return appendError(t, s, eventstore.Check("lead", eventstore.At(0))) },
-					"check of another one": func() error { return appendError(t, s, eventstore.Check("first", eventstore.At(0))) },
-					"head":                 func() error { _, err := s.Head(t.Context()); return err },
-					"read":                 func() error { return readError(t, s, "lead") },
-					"subscription":         func() error { return subscribedTo(t, s, 1) },
+					"retry":        func() error { return appendError(t, s, lead) },
+					"retry of any": func() error { return appendError(t, s, again) },
+					"conflict":     func() error { return appendError(t, s, start("lead", fact(`{}`))) },
+					"conflict of a check": func() error {
+						return appendError(t, s, eventstore.Check("lead", eventstore.NoStream))
+					},
+					"check": func() error {
+						return appendError(t, s, eventstore.Check("lead", eventstore.At(0)))
+					},
+					"check of another one": func() error {
+						return appendError(t, s, eventstore.Check("first", eventstore.At(0)))
+					},
+					"head":         func() error { _, err := s.Head(t.Context()); return err },
+					"read":         func() error { return readError(t, s, "lead") },
+					"subscription": func() error { return subscribedTo(t, s, 1) },
 				} {
 					require.ErrorIs(t, result(), eventstore.ErrUnavailable, name)
 					signalWaiting(t, conn, "pg_terminate_backend") // it may hold a lock that the next call needs
@@ -136,7 +150,8 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 				}
 			}
 			require.EqualValues(t, 1, eventuallyAppended(t, store, first))
-			require.EqualValues(t, 2, eventuallyAppended(t, other, lead), "the event was lost, and its position is free")
+			require.EqualValues(t, 2, eventuallyAppended(t, other, lead),
+				"the event was lost, and its position is free")
 		})
 	}
 }
@@ -160,7 +175,9 @@ func TestStandby_CancelledWaitIsNoAnswer(t *testing.T) {
 	read := make(chan error, 1)
 	go func() { read <- readError(t, other, "lead") }()
 	require.Eventually(t, func() bool {
-		pair.Admin(t, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'leadlog'`)
+		pair.Admin(t,
+			`SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'
+				AND application_name = 'leadlog'`)
 		return len(read) > 0
 	}, testTimeout, 10*time.Millisecond)
 	require.ErrorIs(t, <-read, eventstore.ErrUnavailable)
@@ -255,7 +272,8 @@ func signalWaiting(t testing.TB, conn *pgx.Conn, function string) {
 	t.Helper()
 	const waiting = `SELECT (pid, query_start)::text FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 	were := pgtest.Rows[string](t, conn, waiting)
-	pgtest.Exec(t, conn, `SELECT `+function+`(pid) FROM pg_stat_activity WHERE (pid, query_start)::text = ANY ($1)`, were)
+	pgtest.Exec(t, conn,
+		`SELECT `+function+`(pid) FROM pg_stat_activity WHERE (pid, query_start)::text = ANY ($1)`, were)
 	require.Eventually(t, func() bool {
 		return !pgtest.Value[bool](t, conn, `SELECT EXISTS (`+waiting+` AND (pid, query_start)::text = ANY ($1))`, were)
 	}, testTimeout, 10*time.Millisecond)

@@ -1,18 +1,20 @@
 // Package postgres keeps the log in PostgreSQL: one table, one writer at a time, group commit.
 //
-// Calls of Append wait in the process, in an eventstore.Queue. Of these up to 512 at a time are passed to the SQL function log.append in one
-// round trip, which is also the transaction (append.go). So one disk flush and one lock serve many callers, and the lock is never held while
-// the server waits for a client. Positions have no gaps and follow the order of commits, over any number of
-// processes: a subscription that has read everything up to a position has skipped nothing.
+// Calls of Append wait in the process, in an eventstore.Queue. Of these up to 512 at a time are passed to the SQL
+// function log.append in one round trip, which is also the transaction (append.go). So one disk flush and one lock
+// serve many callers, and the lock is never held while the server waits for a client. Positions have no gaps and follow
+// the order of commits, over any number of processes: a subscription that has read everything up to a position has
+// skipped nothing.
 //
-// Subscriptions (subscribe.go) read the log when their own process has appended, when another process notifies (notify.go), and when they
-// poll.
+// Subscriptions (subscribe.go) read the log when their own process has appended, when another process notifies
+// (notify.go), and when they poll.
 //
-// When the connection of an append breaks, its outcome is unknown, and the same batch is sent again: log.append recognises by their ids the
-// events that were stored.
+// When the connection of an append breaks, its outcome is unknown, and the same batch is sent again: log.append
+// recognises by their ids the events that were stored.
 //
-// If the server requires a synchronous standby, no result contains events that the standby lacks (standby.go). A database that lacks events
-// which the process has seen is not used: it is a promoted standby that had not received them. See [Store.Diverged].
+// If the server requires a synchronous standby, no result contains events that the standby lacks (standby.go). A
+// database that lacks events which the process has seen is not used: it is a promoted standby that had not received
+// them. See [Store.Diverged].
 //
 // All tables are in the schema log of the database; see migrations.
 package postgres
@@ -40,14 +42,15 @@ type Options struct {
 	// URL is the address of the database, with parameters of libpq and pgxpool.
 	URL string
 
-	// MaxReaders bounds the connections that read; 0 means the URL's pool_max_conns or pgxpool's default. In addition the store has one
-	// connection that writes, one that notifies and, for subscriptions, one that listens.
+	// MaxReaders bounds the connections that read; 0 means the URL's pool_max_conns or pgxpool's default. In addition
+	// the store has one connection that writes, one that notifies and, for subscriptions, one that listens.
 	MaxReaders int
 
 	// AppendTimeout is how long an append waits for the database before it returns ErrUnavailable; 0 means 5 s.
 	AppendTimeout time.Duration
 
-	// Queue is how many appends may wait in the process before further ones return ErrUnavailable at once; 0 means 4096.
+	// Queue is how many appends may wait in the process before further ones return ErrUnavailable at once; 0 means
+	// 4096.
 	Queue int
 
 	// Poll is the interval at which subscriptions read the log without a notification; 0 means 250 ms.
@@ -90,8 +93,8 @@ var _ eventstore.Store = (*Store)(nil)
 // errClosed is the cause of errors of a closed Store.
 var errClosed = errors.New("the store is closed")
 
-// Open prepares a store without waiting for a connection. The first call that needs one, such as Current, fails if the database is down or
-// not migrated. The caller must close the store.
+// Open prepares a store without waiting for a connection. The first call that needs one, such as Current, fails if the
+// database is down or not migrated. The caller must close the store.
 func Open(ctx context.Context, options Options) (*Store, error) {
 	config, err := poolConfig(options)
 	if err != nil {
@@ -108,11 +111,15 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		log = slog.Default()
 	}
 	s.pool = pool
-	s.firsts = eventstore.Batcher[readStart, page]{Query: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout}
+	s.firsts = eventstore.Batcher[readStart, page]{
+		Query: s.firstPages, Concurrency: readQueries, MaxBatch: readBatch, Timeout: queryTimeout,
+	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	timeout := cmp.Or(options.AppendTimeout, 5*time.Second)
 	s.replicas.timeout = timeout
-	s.replicas.commits = eventstore.Batcher[mark, error]{Query: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: queryTimeout}
+	s.replicas.commits = eventstore.Batcher[mark, error]{
+		Query: s.commit, Concurrency: 1, MaxBatch: 1024, Timeout: queryTimeout,
+	}
 	s.writer = newWriter(config.ConnConfig, timeout, log)
 	s.writer.connected, s.writer.appended, s.writer.replicas = s.connected, s.appended, &s.replicas
 	if options.OnBatch != nil {
@@ -190,7 +197,8 @@ func setSession(config *pgx.ConnConfig) {
 	maps.Copy(config.RuntimeParams, map[string]string{
 		// A cancelled wait for a standby is a warning.
 		"client_min_messages": "warning",
-		// Every query of the log is a short index scan, and a cached plan from when the table was small must not use a sequential scan.
+		// Every query of the log is a short index scan, and a cached plan from when the table was small must not use a
+		// sequential scan.
 		"enable_seqscan":  "off",
 		"plan_cache_mode": "force_generic_plan",
 	})
@@ -203,7 +211,8 @@ func named(config *pgx.ConnConfig, task string) *pgx.ConnConfig {
 	return config
 }
 
-// unavailable wraps an error of the database at this package's boundary. An error of the context can still be identified.
+// unavailable wraps an error of the database at this package's boundary. An error of the context can still be
+// identified.
 func unavailable(ctx context.Context, err error) error {
 	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
 		err = fmt.Errorf("%w: %w", ended, err)
@@ -216,14 +225,16 @@ var migrationFiles embed.FS
 
 var logSchema = migration.Schema{Name: "log", Holds: "the log", Files: migrationFiles}
 
-// Migrate migrates the log's schema to the current version, and creates it in an empty database. Concurrent migrations wait for each other.
+// Migrate migrates the log's schema to the current version, and creates it in an empty database. Concurrent migrations
+// wait for each other.
 func Migrate(ctx context.Context, url string) error { return logSchema.Up(ctx, url) }
 
 // Current returns migration.ErrOld or ErrNew if the schema of the database's log is not of this program's version, and
 // migration.ErrEncoding.
 func (s *Store) Current(ctx context.Context) error {
 	err := logSchema.Current(ctx, s.pool)
-	if err == nil || errors.Is(err, migration.ErrOld) || errors.Is(err, migration.ErrNew) || errors.Is(err, migration.ErrEncoding) {
+	if err == nil || errors.Is(err, migration.ErrOld) || errors.Is(err, migration.ErrNew) ||
+		errors.Is(err, migration.ErrEncoding) {
 		return err
 	}
 	return unavailable(ctx, err)

@@ -182,7 +182,8 @@ func TestEpoch_Unique(t *testing.T) {
 
 func TestCurrent_OtherVersions(t *testing.T) {
 	t.Parallel()
-	empty := open(t, postgres.Options{URL: pgtest.Database(t), AppendTimeout: forever}) // it does not wait for a migration
+	// it does not wait for a migration
+	empty := open(t, postgres.Options{URL: pgtest.Database(t), AppendTimeout: forever})
 	require.ErrorIs(t, empty.Current(t.Context()), migration.ErrOld)
 	_, err := empty.Append(t.Context(), start("a", fact(`{}`)))
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
@@ -203,8 +204,11 @@ func TestEventReadable_JSON(t *testing.T) {
 	e := fact(`{"name": "Zoë"}`)
 	e.Metadata.Account = "acme"
 	storetest.Append(t, store, start("a", e, fact(`{"nul": "\u0000"}`), fact("\xff")))
-	require.EqualValues(t, 1, execute(t, url, `SELECT FROM log.event_readable WHERE data ->> 'name' = 'Zoë' AND metadata ->> 'account' = 'acme'`))
-	require.EqualValues(t, 3, execute(t, url, `SELECT data FROM log.event_readable`), "data that is no valid jsonb is readable, too")
+	require.EqualValues(t, 1,
+		execute(t, url,
+			`SELECT FROM log.event_readable WHERE data ->> 'name' = 'Zoë' AND metadata ->> 'account' = 'acme'`))
+	require.EqualValues(t, 3, execute(t, url, `SELECT data FROM log.event_readable`),
+		"data that is no valid jsonb is readable, too")
 }
 
 func TestMain(m *testing.M) { pgtest.Main(m) }

@@ -13,9 +13,11 @@ import (
 // rangePage is how many positions a subscription reads at a time.
 const rangePage = 2000
 
-// Subscribe implements eventstore.Store. When the database cannot be reached, it ends with ErrUnavailable, and the consumer subscribes
-// again from its checkpoint.
-func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+// Subscribe implements eventstore.Store. When the database cannot be reached, it ends with ErrUnavailable, and the
+// consumer subscribes again from its checkpoint.
+func (s *Store) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		s.startListening()
 		sub := subscription{store: s, after: after, filter: filter, span: rangePage}
@@ -37,8 +39,8 @@ func (s *Store) startListening() {
 	}
 }
 
-// subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head that was returned is complete
-// and never changes.
+// subscription follows the log. Positions have no gaps and are committed in order, so a range up to a head that was
+// returned is complete and never changes.
 type subscription struct {
 	store     *Store
 	filter    eventstore.Filter
@@ -59,8 +61,8 @@ type fetched struct {
 	err error
 }
 
-// run returns nil when the consumer stops. The end of this process's appends is known; the head is read when another process has appended,
-// and at each poll.
+// run returns nil when the consumer stops. The end of this process's appends is known; the head is read when another
+// process has appended, and at each poll.
 func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx) // also cancels the pages that are being read
 	defer cancel()
@@ -87,7 +89,9 @@ func (s *subscription) run(ctx context.Context, yield func(eventstore.Page, erro
 }
 
 // advance yields one page, while the next ones are being read.
-func (s *subscription) advance(ctx context.Context, head eventstore.Position, yield func(eventstore.Page, error) bool) (more bool, err error) {
+func (s *subscription) advance(
+	ctx context.Context, head eventstore.Position, yield func(eventstore.Page, error) bool,
+) (more bool, err error) {
 	s.fetch(ctx, head)
 	f := <-s.ahead[0]
 	s.ahead = s.ahead[1:]
@@ -161,9 +165,9 @@ func matching(filter eventstore.Filter, after, end eventstore.Position) (string,
 	return query, arguments
 }
 
-// upperBound returns the exclusive upper bound of the texts that start with a prefix, in the byte order of collation "C". Comparing with
-// two bounds takes PostgreSQL a quarter of the time of ^@, which counts characters. (IS TRUE prevents the use of the index on streams, so
-// that a range of positions is scanned.)
+// upperBound returns the exclusive upper bound of the texts that start with a prefix, in the byte order of collation
+// "C". Comparing with two bounds takes PostgreSQL a quarter of the time of ^@, which counts characters. (IS TRUE
+// prevents the use of the index on streams, so that a range of positions is scanned.)
 func upperBound(prefix string) (past string, ok bool) {
 	last := len(prefix) - 1
 	if last < 0 || prefix[last] >= 0x7f { // the next byte is not valid text
@@ -172,8 +176,8 @@ func upperBound(prefix string) (past string, ok bool) {
 	return prefix[:last] + string(rune(prefix[last]+1)), true
 }
 
-// appended wakes this process's subscriptions after a batch, up to its last event, and notifies other processes. The zero mark means that it
-// is unknown what was appended.
+// appended wakes this process's subscriptions after a batch, up to its last event, and notifies other processes. The
+// zero mark means that it is unknown what was appended.
 func (s *Store) appended(last mark) {
 	s.newest.see(last.position, last.id)
 	s.waker.wake(last.position)

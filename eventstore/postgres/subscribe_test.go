@@ -19,7 +19,8 @@ import (
 // awaitListener waits until the connection of a subscription listens.
 func awaitListener(t *testing.T, url string) {
 	t.Helper()
-	awaitRows(t, url, `SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`)
+	awaitRows(t, url,
+		`SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'`)
 }
 
 func TestSubscribe_Polls(t *testing.T) {
@@ -30,15 +31,16 @@ func TestSubscribe_Polls(t *testing.T) {
 	defer cancel()
 	_, err := store.Append(ctx, start("first", fact(`{}`)))
 	require.NoError(t, err)
-	// Each row is inserted without a notification after the previous one was received. The start of the listener also wakes
-	// the subscription, but only once.
+	// Each row is inserted without a notification after the previous one was received. The start of the listener also
+	// wakes the subscription, but only once.
 	for page, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
 		require.NoError(t, err)
 		if page.Position == 5 {
 			break
 		}
 		execute(t, url, `INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
-			VALUES ($1, now(), 0, gen_random_uuid(), 's' || $1::bigint, 'test.happened.v1', '{}', '{}')`, int64(page.Position+1))
+			VALUES ($1, now(), 0, gen_random_uuid(), 's' || $1::bigint, 'test.happened.v1', '{}',
+			  '{}')`, int64(page.Position+1))
 	}
 }
 

@@ -1,7 +1,8 @@
-// Package sealbox encrypts stored secrets: persons' keys, signing secrets of webhook endpoints, sessions of the console.
+// Package sealbox encrypts stored secrets: persons' keys, signing secrets of webhook endpoints, sessions of the
+// console.
 //
-// A [Box] has a current key, which seals, and older ones, which only open. To rotate, put a new key first, rewrap the secrets of the older
-// ones, and remove them. The cipher is AES-256-GCM with a random nonce before the ciphertext.
+// A [Box] has a current key, which seals, and older ones, which only open. To rotate, put a new key first, rewrap the
+// secrets of the older ones, and remove them. The cipher is AES-256-GCM with a random nonce before the ciphertext.
 package sealbox
 
 import (
@@ -74,7 +75,8 @@ func New(keys ...[]byte) (*Box, error) {
 	return b, nil
 }
 
-// NewCipher returns the cipher of a single key, for secrets that are stored without a key id. It fails if the key has another length.
+// NewCipher returns the cipher of a single key, for secrets that are stored without a key id. It fails if the key has
+// another length.
 func NewCipher(key []byte) (cipher.AEAD, error) {
 	if len(key) != KeySize {
 		return nil, fmt.Errorf("a sealing key has %d bytes, want %d", len(key), KeySize)
@@ -98,7 +100,8 @@ func (b *Box) Current() string { return b.current }
 // KeyIDs returns the ids of all keys, in no order.
 func (b *Box) KeyIDs() []string { return slices.Collect(maps.Keys(b.ciphers)) }
 
-// Seal encrypts a secret with the current key and binds it to its owner: only the same owner can open it. The error is ErrNoKey.
+// Seal encrypts a secret with the current key and binds it to its owner: only the same owner can open it. The error is
+// ErrNoKey.
 func (b *Box) Seal(secret, owner []byte) (Sealed, error) {
 	if b.current == "" {
 		return Sealed{}, ErrNoKey

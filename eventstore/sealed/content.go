@@ -11,9 +11,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// The log never gets smaller, so members that are declared as content, the bodies of posts, are not on it. They are sealed with the key of
-// their stream and stored in the table person.content, with the append of their event or, for a log in another database, before it. The
-// sealed part of the event has the SHA-256 of the ciphertext, which is also its name in the table. Rows are deleted with their key.
+// The log never gets smaller, so members that are declared as content, the bodies of posts, are not on it. They are
+// sealed with the key of their stream and stored in the table person.content, with the append of their event or, for a
+// log in another database, before it. The sealed part of the event has the SHA-256 of the ciphertext, which is also its
+// name in the table. Rows are deleted with their key.
 //
 // Content is read by Read and Last. Subscriptions leave it out, because no view uses it.
 
@@ -73,7 +74,8 @@ func (v *Vault) unchanged(ctx context.Context, refs []contentRef) (map[contentRe
 		SELECT c.* FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS asked (stream, key_id, hash)
 		 CROSS JOIN LATERAL (
 		       SELECT stream, key_id, hash FROM person.content
-		        WHERE stream = asked.stream COLLATE "C" AND key_id = asked.key_id AND hash = asked.hash AND sha256(sealed) = hash OFFSET 0) AS c`,
+		        WHERE stream = asked.stream COLLATE "C" AND key_id = asked.key_id AND hash = asked.hash
+		        AND sha256(sealed) = hash OFFSET 0) AS c`,
 		pgx.QueryExecModeCacheDescribe, streams, keys, hashes)
 	if err != nil {
 		return nil, unavailable(ctx, err)
@@ -92,11 +94,13 @@ func (v *Vault) unchanged(ctx context.Context, refs []contentRef) (map[contentRe
 // sweepBatch is how many contents are looked up at a time.
 const sweepBatch = 500
 
-// Sweep deletes content that was stored before a time for an append whose event is not on the log, because it was refused or its process was
-// killed. Only a log in another database has such content. The time must be long enough ago for every append of then to have ended.
+// Sweep deletes content that was stored before a time for an append whose event is not on the log, because it was
+// refused or its process was killed. Only a log in another database has such content. The time must be long enough ago
+// for every append of then to have ended.
 func (s *Store) Sweep(ctx context.Context, before time.Time) (deleted int, err error) {
 	for {
-		rows, err := s.vault.pool.Query(ctx, `SELECT stream FROM person.content WHERE pending < $1 ORDER BY pending LIMIT $2`, before, sweepBatch)
+		rows, err := s.vault.pool.Query(ctx,
+			`SELECT stream FROM person.content WHERE pending < $1 ORDER BY pending LIMIT $2`, before, sweepBatch)
 		if err != nil {
 			return deleted, unavailable(ctx, err)
 		}
@@ -141,7 +145,8 @@ func (s *Store) sweep(ctx context.Context, stream string, before time.Time) (del
 		}
 	}
 	err = pgx.BeginFunc(ctx, s.vault.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE person.content SET pending = NULL WHERE stream = $1 AND hash = ANY ($2)`, stream, hashes)
+		_, err := tx.Exec(ctx, `UPDATE person.content SET pending = NULL WHERE stream = $1 AND hash = ANY ($2)`,
+			stream, hashes)
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,8 @@ func TestContent_StoredOutsideOfLog(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newArrival()
 		body := strings.Repeat("Asha", 400<<10) // more than an append may have
-		received, fetched := fact(t, posted(body)), fact(t, event.ArrivalFetched{Raw: event.ArrivalRaw{Body: "Asha's answer"}})
+		received, fetched := fact(t, posted(body)),
+			fact(t, event.ArrivalFetched{Raw: event.ArrivalRaw{Body: "Asha's answer"}})
 		for range 2 { // repeated appends have no effect
 			storetest.Append(t, store, write(stream, eventstore.NoStream, received))
 		}
@@ -55,7 +56,8 @@ func TestContent_StoredOutsideOfLog(t *testing.T) {
 			require.Len(t, all, 3)
 		}
 		followed := follow(t, p.open())
-		require.NotContains(t, string(followed[0].Data)+string(followed[1].Data), "raw", "subscriptions have no content")
+		require.NotContains(t, string(followed[0].Data)+string(followed[1].Data), "raw",
+			"subscriptions have no content")
 		require.Contains(t, string(followed[0].Data), `"deliveryId":"d"`)
 		last, err := p.open().Last(t.Context(), stream)
 		require.NoError(t, err)
@@ -86,7 +88,9 @@ func TestContent_DestroyedByAnotherProcess(t *testing.T) {
 		third := p.open()
 		require.Len(t, read(t, third, stream), 1)
 		require.NoError(t, store.Destroy(t.Context(), stream))
-		storetest.Append(t, third, write(stream, eventstore.At(0), fact(t, event.ArrivalFetched{Raw: event.ArrivalRaw{Body: "Asha"}})))
+		storetest.Append(t, third, write(stream, eventstore.At(0), fact(t, event.ArrivalFetched{
+			Raw: event.ArrivalRaw{Body: "Asha"},
+		})))
 		require.Zero(t, p.contents(stream))
 		all := read(t, p.open(), stream)
 		require.True(t, all[0].Erased && all[1].Erased)
@@ -99,7 +103,8 @@ func TestContent_Damage(t *testing.T) {
 	store := p.open()
 	for what, damage := range map[string]string{
 		"missing": `DELETE FROM person.content WHERE stream = $1`,
-		"changed": `UPDATE person.content SET sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1) WHERE stream = $1`,
+		"changed": `UPDATE person.content SET sealed = set_byte(sealed, 20, get_byte(sealed, 20) # 1)
+			WHERE stream = $1`,
 	} {
 		stream := newArrival()
 		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, posted("Asha"))))
@@ -133,7 +138,8 @@ func TestSweep_DeletesContentWithoutEvent(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stored, lost, refused := p.open(), newArrival(), newArrival(), newArrival()
 		storetest.Append(t, store, write(stored, eventstore.NoStream, fact(t, posted("Asha"))))
-		_, err := store.Append(t.Context(), write(refused, eventstore.NoStream, fact(t, posted("Asha"))), eventstore.Check(stored, eventstore.NoStream))
+		_, err := store.Append(t.Context(), write(refused, eventstore.NoStream, fact(t, posted("Asha"))),
+			eventstore.Check(stored, eventstore.NoStream))
 		require.NotNil(t, eventstore.Conflict(err))
 		storetest.Append(t, store, write(refused, eventstore.NoStream, fact(t, posted("Asha again"))))
 		dying := sealed.Wrap(killed{p.below()}, p.vault(sealKey), p.log == "", slog.New(slog.DiscardHandler))

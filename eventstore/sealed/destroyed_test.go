@@ -34,8 +34,8 @@ func TestAppend_DestroyedKey(t *testing.T) {
 	})
 }
 
-// A split begins a new key. The keys of before it are destroyed without the later events, which another process may append that has cached
-// an earlier key.
+// A split begins a new key. The keys of before it are destroyed without the later events, which another process may
+// append that has cached an earlier key.
 func TestDestroyBefore_KeepsLaterEvents(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, other, stream := p.open(), p.open(), event.LeadStream("01KAHQ5V8M3N6R9T2W4Y7Z0B1A")
@@ -69,7 +69,9 @@ func TestDestroyBefore_KeepsLaterEvents(t *testing.T) {
 func TestAppend_SealedWithoutExpectation(t *testing.T) {
 	t.Parallel()
 	stream := event.VisitorStream("acme", "aa")
-	_, err := newPlace(t, "").open().Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
+	_, err := newPlace(t, "").open().Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{
+		VisitorID: "v", Kind: "click",
+	})))
 	require.ErrorIs(t, err, eventstore.ErrInvalid)
 }
 
@@ -84,7 +86,8 @@ func (s hookedStore) Append(ctx context.Context, writes ...eventstore.Write) (ev
 	return s.Store.Append(ctx, writes...)
 }
 
-// When log and keys are in different databases, a new key is stored before its first event, and may be destroyed in between.
+// When log and keys are in different databases, a new key is stored before its first event, and may be destroyed in
+// between.
 func TestAppend_DestroyedNewKey(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, esdbtest.Empty(t))
@@ -108,7 +111,9 @@ func TestAppend_DestroyedNewKey(t *testing.T) {
 func TestLast_AfterDestruction(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, other, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
-		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click"})))
+		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, event.VisitorActed{
+			VisitorID: "v", Kind: "click",
+		})))
 		last, err := other.Last(t.Context(), stream)
 		require.NoError(t, err)
 		require.False(t, last.Erased)

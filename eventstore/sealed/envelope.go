@@ -13,9 +13,10 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a nonce and, encrypted
-// and authenticated, the nonce of the commitment, the IP address, user agent and request id and the personal members. The stream, id, type, time, metadata and plain
-// members are authenticated too: without the key, a lead's source or day cannot be changed. Content is elsewhere: content.go.
+// An event is stored with its plain members unchanged and, last, a member "sealed": in base64, the id of the key, a
+// nonce and, encrypted and authenticated, the nonce of the commitment, the IP address, user agent and request id and
+// the personal members. The stream, id, type, time, metadata and plain members are authenticated too: without the key,
+// a lead's source or day cannot be changed. Content is elsewhere: content.go.
 
 // ErrDamaged means that a sealed event cannot be opened: it was changed, or copied from another stream.
 var ErrDamaged = errors.New("the sealed part of an event is damaged")
@@ -46,13 +47,15 @@ func seal(
 	nonce := make([]byte, event.NonceSize)
 	_, _ = rand.Read(nonce) // never fails
 	e.Metadata.Commitment, err = event.Commitment(nonce, event.Shown{
-		ID: e.ID, Stream: stream, Revision: int64(revision), Type: e.Type, At: e.At, Actor: e.Metadata.Actor, Data: e.Data,
+		ID: e.ID, Stream: stream, Revision: int64(revision), Type: e.Type, At: e.At, Actor: e.Metadata.Actor,
+		Data: e.Data,
 	})
 	if err != nil {
 		return e, nil, fmt.Errorf("%w: stream %s: %w", eventstore.ErrInvalid, stream, err)
 	}
 	parts, ok := divide(e.Type, e.Data)
-	text := make([]byte, 0, len(e.Data)-len(parts.content)+sha256.Size+256) // most addresses, user agents and request ids fit
+	// most addresses, user agents and request ids fit
+	text := make([]byte, 0, len(e.Data)-len(parts.content)+sha256.Size+256)
 	text = append(text, nonce...)
 	switch {
 	case !ok:
@@ -89,15 +92,16 @@ func appendText(to []byte, text string) []byte {
 	return append(binary.AppendUvarint(to, uint64(len(text))), text...)
 }
 
-// bound returns the data that is authenticated but not sealed. Each text is preceded by its length, so that no bytes can be moved to the
-// next text. The address, the user agent and the request id are sealed.
+// bound returns the data that is authenticated but not sealed. Each text is preceded by its length, so that no bytes
+// can be moved to the next text. The address, the user agent and the request id are sealed.
 func bound(stream string, e *eventstore.Event, plain []byte) []byte {
 	to := make([]byte, 0, 256+len(plain)) // most names fit
 	to = append(to, e.ID[:]...)
 	to = binary.AppendVarint(to, e.At.UnixMicro())
 	m := &e.Metadata
 	for _, text := range [...]string{
-		stream, e.Type, m.Account, m.Actor, m.Credential, m.Causation, m.Correlation, m.TraceParent, m.Line, m.Commitment,
+		stream, e.Type, m.Account, m.Actor, m.Credential, m.Causation, m.Correlation, m.TraceParent, m.Line,
+		m.Commitment,
 	} {
 		to = appendText(to, text)
 	}
@@ -111,11 +115,11 @@ type envelope struct {
 	blob  []byte
 }
 
-// openEnvelope parses the data of a stored event, and appends the sealed part to a buffer. Ok is false if the event is not sealed, as those
-// from before there were keys.
+// openEnvelope parses the data of a stored event, and appends the sealed part to a buffer. Ok is false if the event is
+// not sealed, as those from before there were keys.
 //
-// The sealed part is the last member, a string of base64. A quote within a string is preceded by a backslash, so no other value can be
-// mistaken for the member's name.
+// The sealed part is the last member, a string of base64. A quote within a string is preceded by a backslash, so no
+// other value can be mistaken for the member's name.
 func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	members, ok := bytes.CutSuffix(data, []byte(`"}`))
 	if !ok {
@@ -141,7 +145,8 @@ func openEnvelope(data, buffer []byte) (v envelope, _ []byte, ok bool) {
 	return envelope{plain, int64(binary.BigEndian.Uint64(blob)), blob[keyIDBytes:]}, buffer, true
 }
 
-// open restores the unsealed event without its content. It returns the nonce of the commitment and the hash of the content, if it has any.
+// open restores the unsealed event without its content. It returns the nonce of the commitment and the hash of the
+// content, if it has any.
 func (v envelope) open(o *opener, r *eventstore.Recorded) (nonce, content []byte, err error) {
 	damaged := func(err error) error { return fmt.Errorf("%w: stream %s at revision %d", err, r.Stream, r.Revision) }
 	if err := o.prepare(); err != nil {
@@ -212,8 +217,8 @@ func cutText(from []byte, before string) (text string, rest []byte, ok bool) {
 // parts are the members of an event's data.
 type parts struct{ plain, personal, content []byte }
 
-// divide divides the members of an event's data. A member without a class is personal, so that a missing tag leaks nothing. If the type is
-// unknown, or the data is not an object, ok is false.
+// divide divides the members of an event's data. A member without a class is personal, so that a missing tag leaks
+// nothing. If the type is unknown, or the data is not an object, ok is false.
 func divide(eventType string, data []byte) (of parts, ok bool) {
 	classes, known := event.Classes(eventType)
 	if !known {
@@ -301,7 +306,8 @@ func stringEnd(text []byte) int {
 	return -1
 }
 
-// valueEnd returns the length of the value at the start of a text, up to the next member or the end of the object, or -1.
+// valueEnd returns the length of the value at the start of a text, up to the next member or the end of the object, or
+// -1.
 func valueEnd(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {

@@ -10,8 +10,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Forensic is a store for the detection of damage. Its subscriptions return an event that cannot be opened as erased; the store itself
-// returns ErrDamaged and stops there, because such an event must not be acted on.
+// Forensic is a store for the detection of damage. Its subscriptions return an event that cannot be opened as erased;
+// the store itself returns ErrDamaged and stops there, because such an event must not be acted on.
 type Forensic struct{ *Store }
 
 // Forensic returns the store for the detection of damage.
@@ -41,7 +41,9 @@ func (f Forensic) Examine(ctx context.Context, until eventstore.Position) iter.S
 }
 
 // Subscribe implements eventstore.Store.
-func (f Forensic) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+func (f Forensic) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		x := examiner{Store: f.Store}
 		for page, err := range f.Store.Store.Subscribe(ctx, after, filter) {
@@ -85,7 +87,9 @@ func (x *examiner) examine(ctx context.Context, events []eventstore.Recorded, in
 }
 
 // open opens events in place, or marks them as damaged and erased. It returns the indexes of the events with content.
-func (x *examiner) open(ctx context.Context, events []eventstore.Recorded, into []eventstore.Examined) (contents map[contentRef]int, err error) {
+func (x *examiner) open(
+	ctx context.Context, events []eventstore.Recorded, into []eventstore.Examined,
+) (contents map[contentRef]int, err error) {
 	all, buffer, err := x.unlock(ctx, events, x.buffer[:0])
 	x.buffer = buffer
 	if err != nil {
@@ -108,7 +112,9 @@ func (x *examiner) open(ctx context.Context, events []eventstore.Recorded, into 
 }
 
 // checkContents notes missing and changed content, unless its key was destroyed since.
-func (x *examiner) checkContents(ctx context.Context, of map[contentRef]int, events []eventstore.Recorded, into []eventstore.Examined) error {
+func (x *examiner) checkContents(
+	ctx context.Context, of map[contentRef]int, events []eventstore.Recorded, into []eventstore.Examined,
+) error {
 	if len(of) == 0 {
 		return nil
 	}

@@ -19,8 +19,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// interruptions counts the points at which an append can be interrupted: before and after reading the stream's end, each query for keys,
-// each write of keys and the append to the log. At one of them it runs an action of another process.
+// interruptions counts the points at which an append can be interrupted: before and after reading the stream's end,
+// each query for keys, each write of keys and the append to the log. At one of them it runs an action of another
+// process.
 type interruptions struct {
 	eventstore.Store
 	at, passed int
@@ -107,8 +108,8 @@ func (v *visits) forget(store *sealed.Store) error {
 	}
 }
 
-// requireReadable requires that every activity was recorded once, and that every process can read those that were acknowledged after the
-// visitor was forgotten, and no earlier ones.
+// requireReadable requires that every activity was recorded once, and that every process can read those that were
+// acknowledged after the visitor was forgotten, and no earlier ones.
 func (v *visits) requireReadable(description string, processes ...*sealed.Store) {
 	v.t.Helper()
 	for _, store := range processes {
@@ -152,15 +153,21 @@ func TestAppend_InterleavedKeys(t *testing.T) {
 			act := func(v *visits, store *sealed.Store) error { return v.act(store) }
 			actions := map[string]func(*visits, *sealed.Store) error{
 				"appends": act, "conflicts": conflict, "forgets": (*visits).forget,
-				"forgets, then appends": func(v *visits, store *sealed.Store) error { return errors.Join(v.forget(store), v.act(store)) },
-				"appends, then forgets": func(v *visits, store *sealed.Store) error { return errors.Join(v.act(store), v.forget(store)) },
+				"forgets, then appends": func(v *visits, store *sealed.Store) error {
+					return errors.Join(v.forget(store), v.act(store))
+				},
+				"appends, then forgets": func(v *visits, store *sealed.Store) error {
+					return errors.Join(v.act(store), v.forget(store))
+				},
 			}
 			s := &interruptions{Store: below, at: -1}
 			vault := p.traced(s)
 			newProcess := func(below eventstore.Store, vault *sealed.Vault) *sealed.Store {
 				return sealed.Wrap(below, vault, sameDatabase, slog.New(slog.DiscardHandler))
 			}
-			for own, first := range map[string]func(*visits, *sealed.Store) error{"appends": act, "conflicts": conflict} {
+			for own, first := range map[string]func(*visits, *sealed.Store) error{
+				"appends": act, "conflicts": conflict,
+			} {
 				for theirs, action := range actions {
 					for _, cached := range []bool{false, true} {
 						for at, reached := 0, true; reached; at++ {
@@ -173,7 +180,8 @@ func TestAppend_InterleavedKeys(t *testing.T) {
 							s.at, s.passed, s.failed, s.action = at, 0, nil, func() error { return action(v, other) }
 							err := first(v, store)
 							reached, s.at = s.passed > at, -1
-							description := fmt.Sprintf("one process %s, at step %d another one %s, cached: %v", own, at, theirs, cached)
+							description := fmt.Sprintf("one process %s, at step %d another one %s, cached: %v",
+								own, at, theirs, cached)
 							require.NoError(t, err, description)
 							require.NoError(t, s.failed, description)
 							v.requireReadable(description, newProcess(below, p.vault(sealKey)), other)

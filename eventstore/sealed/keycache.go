@@ -21,16 +21,17 @@ const (
 type keyCache struct {
 	vault *Vault
 
-	mu       sync.Mutex
-	keys     *simplelru.LRU[string, cachedKey] // by stream
-	removals uint64                            // incremented by each removal: a key that was looked up before a removal is not cached after it
+	mu   sync.Mutex
+	keys *simplelru.LRU[string, cachedKey] // by stream
+	// incremented by each removal: a key that was looked up before a removal is not cached after it
+	removals uint64
 }
 
 type cachedKey struct {
 	key
 	since time.Time
-	// stored means that the key was read from the vault, or has opened an event. A new key is not in the vault if its append was a repetition
-	// of an earlier one with another key.
+	// stored means that the key was read from the vault, or has opened an event. A new key is not in the vault if its
+	// append was a repetition of an earlier one with another key.
 	stored bool
 }
 
@@ -57,7 +58,8 @@ func (c *keyCache) version() uint64 {
 	return c.removals
 }
 
-// add caches a key that was looked up or created at a version of the cache, unless a key was removed since. For stored see cachedKey.
+// add caches a key that was looked up or created at a version of the cache, unless a key was removed since. For stored
+// see cachedKey.
 func (c *keyCache) add(stream string, k key, version uint64, stored bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,8 +107,8 @@ func (c *keyCache) clear() {
 	c.keys.Purge()
 }
 
-// listen removes keys that any process destroys from the cache, until the context is done. It clears the cache when listening starts,
-// because earlier notifications were missed, and when it cannot read which keys were destroyed.
+// listen removes keys that any process destroys from the cache, until the context is done. It clears the cache when
+// listening starts, because earlier notifications were missed, and when it cannot read which keys were destroyed.
 func (c *keyCache) listen(ctx context.Context, log *slog.Logger) {
 	config := c.vault.pool.Config().ConnConfig
 	config.RuntimeParams["application_name"] = "leadlog forgotten"

@@ -17,8 +17,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// When log and keys share no transaction, a key is stored before the append, and another process may use it. So the key is kept after
-// a conflict.
+// When log and keys share no transaction, a key is stored before the append, and another process may use it. So the key
+// is kept after a conflict.
 func TestAppend_RefusedKeepsKey(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream, taken := p.open(), newLead(), newLead()
@@ -59,7 +59,8 @@ func TestAppend_RepeatAfterDestroy(t *testing.T) {
 	require.True(t, read(t, store, stream)[0].Erased)
 }
 
-// A repeat of an append by another process is idempotent. The next append of that process is sealed with the stored key.
+// A repeat of an append by another process is idempotent. The next append of that process is sealed with the stored
+// key.
 func TestAppend_RepeatByOtherProcess(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		stream := newLead()
@@ -68,7 +69,9 @@ func TestAppend_RepeatByOtherProcess(t *testing.T) {
 		require.NoError(t, err)
 		store := p.open()
 		storetest.Append(t, store, again)
-		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Asha"}})))
+		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{
+			Source: "api", LeadFields: event.LeadFields{Name: "Asha"},
+		})))
 		for _, r := range read(t, p.open(), stream) {
 			require.False(t, r.Erased, r.Type)
 		}
@@ -80,7 +83,9 @@ func TestDestroy_VisitorReturns(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		act := func() {
-			storetest.AppendNext(t, store, stream, fact(t, event.VisitorActed{VisitorID: "v", Kind: "click", URL: "https://example.com/"}))
+			storetest.AppendNext(t, store, stream, fact(t, event.VisitorActed{
+				VisitorID: "v", Kind: "click", URL: "https://example.com/",
+			}))
 		}
 		act()
 		act()
@@ -88,7 +93,9 @@ func TestDestroy_VisitorReturns(t *testing.T) {
 		act()
 		require.NoError(t, store.Destroy(t.Context(), stream))
 		act()
-		for _, all := range [][]eventstore.Recorded{read(t, store, stream), read(t, p.open(), stream), follow(t, p.open())} {
+		for _, all := range [][]eventstore.Recorded{
+			read(t, store, stream), read(t, p.open(), stream), follow(t, p.open()),
+		} {
 			require.Len(t, all, 4)
 			for i, r := range all {
 				require.Equal(t, i < 3, r.Erased, i)
@@ -176,7 +183,9 @@ func TestRead_UnsealedEvents(t *testing.T) {
 		_, err := p.below().Append(t.Context(), write(stream, eventstore.NoStream, created))
 		require.NoError(t, err)
 		store := p.open()
-		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Asha R."}})))
+		storetest.Append(t, store, write(stream, eventstore.At(0), fact(t, event.LeadMerged{
+			Source: "website", LeadFields: event.LeadFields{Name: "Asha R."},
+		})))
 		for _, all := range [][]eventstore.Recorded{read(t, store, stream), follow(t, p.open())} {
 			require.Len(t, all, 2)
 			require.Equal(t, created.Data, all[0].Data)
@@ -255,7 +264,8 @@ func TestStore_KeyDatabaseDown(t *testing.T) {
 	p.pool.Close()
 	_, err := store.Append(t.Context(), write(newLead(), eventstore.NoStream, fact(t, asha())))
 	require.ErrorIs(t, err, eventstore.ErrUnavailable)
-	for _, err := range sealed.Wrap(p.below(), p.vault(sealKey), false, slog.New(slog.DiscardHandler)).Read(t.Context(), stream, 0) {
+	for _, err := range sealed.Wrap(p.below(), p.vault(sealKey), false,
+		slog.New(slog.DiscardHandler)).Read(t.Context(), stream, 0) {
 		require.ErrorIs(t, err, eventstore.ErrUnavailable)
 	}
 }
@@ -287,6 +297,7 @@ func TestCommitments_OfEveryKey(t *testing.T) {
 		require.NoError(t, store.Destroy(t.Context(), two))
 		later, err := p.open(nextKey).Commitments(t.Context(), one, two)
 		require.NoError(t, err)
-		require.Equal(t, map[string][]string{one: found[one]}, later, "the commitment does not depend on the sealing key")
+		require.Equal(t, map[string][]string{one: found[one]}, later,
+			"the commitment does not depend on the sealing key")
 	})
 }

@@ -21,7 +21,8 @@ func TestLookup_UsesIndex(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.DatabaseFrom(t, "log", postgres.Migrate))
 	pgtest.Exec(t, conn, `
-		INSERT INTO person.key SELECT 'lead-' || n, n, 'name', repeat('.', 60)::bytea FROM generate_series(1, 6000) AS n;
+		INSERT INTO person.key SELECT 'lead-' || n, n, 'name', repeat('.', 60)::bytea
+		FROM generate_series(1, 6000) AS n;
 		ANALYZE person.key`)
 	streams := pgtest.Rows[string](t, conn, `SELECT stream FROM person.key WHERE id % 3 = 0`)
 	plan := pgtest.Rows[string](t, conn, `EXPLAIN `+selectEach, pgx.QueryExecModeCacheDescribe, streams)

@@ -64,7 +64,8 @@ func TestLookup_CachesNoPlan(t *testing.T) {
 	}
 	var kept int
 	require.NoError(t, p.pool.QueryRow(t.Context(),
-		`SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%FROM person.key%' AND statement NOT LIKE '%pg_prepared_statements%'`).Scan(&kept))
+		`SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%FROM person.key%'
+			AND statement NOT LIKE '%pg_prepared_statements%'`).Scan(&kept))
 	require.Zero(t, kept)
 }
 

@@ -12,8 +12,8 @@ func About(stream string) bool {
 		strings.HasPrefix(stream, event.ArrivalPrefix)
 }
 
-// bare reports whether a type is stored unsealed, even on streams about a person, and even the origin of its request. Such a fact ends the use
-// of a key, and must be readable without it.
+// bare reports whether a type is stored unsealed, even on streams about a person, and even the origin of its request.
+// Such a fact ends the use of a key, and must be readable without it.
 func bare(eventType string) bool {
 	switch eventType {
 	case event.LeadErased{}.EventType(), event.VisitorForgotten{}.EventType(), event.ArrivalDiscarded{}.EventType(),

@@ -79,7 +79,9 @@ func TestSeal_PersonalMembers(t *testing.T) {
 		given.Metadata.Commitment = stored.Metadata.Commitment
 		require.Equal(t, given.Metadata, read.Metadata)
 		require.JSONEq(t, string(given.Data), string(read.Data))
-		commitment, err := event.Commitment(nonce, event.Shown{ID: read.ID, Stream: "lead-1", Type: name, Data: read.Data})
+		commitment, err := event.Commitment(nonce, event.Shown{
+			ID: read.ID, Stream: "lead-1", Type: name, Data: read.Data,
+		})
 		require.NoError(t, err)
 		require.Equal(t, stored.Metadata.Commitment, commitment)
 		require.False(t, read.Erased)
@@ -106,9 +108,11 @@ func TestSeal_PersonalMembers(t *testing.T) {
 func TestOpenEnvelope_UnsealedData(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{
-		``, `{}`, `"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"sealed":1}`, `{"sealed":"not base64!"}`, `{"sealed":"AAAA"}`,
-		`{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"} `, `{"name":"\"sealed\":\"AAAAAAAAAAAAAAAAAAAAAAAA"}`,
-		`{"customFields":{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}}`, `{"unsealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"name":"sealed"}`,
+		``, `{}`, `"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"sealed":1}`, `{"sealed":"not base64!"}`,
+		`{"sealed":"AAAA"}`, `{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"} `,
+		`{"name":"\"sealed\":\"AAAAAAAAAAAAAAAAAAAAAAAA"}`, `{"customFields":{"sealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}}`,
+		`{"unsealed":"AAAAAAAAAAAAAAAAAAAAAAAA"}`,
+		`{"name":"sealed"}`,
 	} {
 		_, _, ok := openEnvelope([]byte(data), nil)
 		require.False(t, ok, data)
@@ -128,7 +132,8 @@ func TestSeal_RoundTrip(t *testing.T) {
 	t.Parallel()
 	k := testKey()
 	for _, data := range []string{
-		`{}`, `{"name":"x"}`, `{"source":"s"}`, `[]`, `"text"`, `1`, `null`, ` {"name":"x"}`, `{"name":"x"} `, `{"name" : "x"}`, `{"na\"me":{"a":["}",{"b":"]\\"}]},"source":"s"}`,
+		`{}`, `{"name":"x"}`, `{"source":"s"}`, `[]`, `"text"`, `1`, `null`, ` {"name":"x"}`, `{"name":"x"} `,
+		`{"name" : "x"}`, `{"na\"me":{"a":["}",{"b":"]\\"}]},"source":"s"}`,
 		`{"name":"é\u00e9\\","source":"api","changed":["name"]}`, `{"name":12345678901234567890.10}`,
 	} {
 		given := eventstore.Event{ID: ulid.Make(), Type: event.LeadCreated{}.EventType(), Data: []byte(data)}
@@ -143,7 +148,9 @@ func TestSeal_RoundTrip(t *testing.T) {
 			require.JSONEq(t, data, string(read.Data))
 		}
 	}
-	for _, data := range []string{`{"name":"x",}`, `{`, `{"`, `{"name"`, `{"name":`, `{"name":"`, `not JSON`, `{"name":"x","name":"y"}`} {
+	for _, data := range []string{
+		`{"name":"x",}`, `{`, `{"`, `{"name"`, `{"name":`, `{"name":"`, `not JSON`, `{"name":"x","name":"y"}`,
+	} {
 		given := eventstore.Event{ID: ulid.Make(), Type: event.LeadCreated{}.EventType(), Data: []byte(data)}
 		_, _, err := seal(k, "lead-1", 0, given)
 		require.ErrorIs(t, err, eventstore.ErrInvalid, data)

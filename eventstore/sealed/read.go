@@ -13,9 +13,11 @@ import (
 
 // Read implements eventstore.Store.
 //
-// A key is destroyed only after the fact of the erasure is on the stream. So when a key turns out to be missing, the stream is read again
-// from that event: a caller that gets an erased event also gets, later, the fact that erased it.
-func (s *Store) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+// A key is destroyed only after the fact of the erasure is on the stream. So when a key turns out to be missing, the
+// stream is read again from that event: a caller that gets an erased event also gets, later, the fact that erased it.
+func (s *Store) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	if !About(stream) {
 		return s.Store.Read(ctx, stream, from)
 	}
@@ -104,8 +106,8 @@ func (r *reading) open(ctx context.Context, recorded *eventstore.Recorded) error
 	return err
 }
 
-// openContent adds the content of an opened event. It sets again if the key was destroyed since. An event whose content is missing or
-// changed is returned as erased, so that it can still be deleted; verification reports it.
+// openContent adds the content of an opened event. It sets again if the key was destroyed since. An event whose content
+// is missing or changed is returned as erased, so that it can still be deleted; verification reports it.
 func (r *reading) openContent(ctx context.Context, of contentRef, recorded *eventstore.Recorded) error {
 	sealed, err := r.vault.content(ctx, of)
 	if err != nil {
@@ -127,7 +129,8 @@ func (r *reading) openContent(ctx context.Context, of contentRef, recorded *even
 			return nil
 		}
 	}
-	r.log.Error("the content of an event is missing or changed", slog.String("stream", r.stream), slog.Int64("revision", int64(recorded.Revision)))
+	r.log.Error("the content of an event is missing or changed", slog.String("stream", r.stream),
+		slog.Int64("revision", int64(recorded.Revision)))
 	*recorded = AsErased(*recorded)
 	return nil
 }
@@ -136,8 +139,8 @@ func has(keys []opener, id int64) bool {
 	return slices.ContainsFunc(keys, func(o opener) bool { return o.id == id })
 }
 
-// openWith opens an event with one of a stream's keys, and returns the hash of its content, if it has any. If its key is missing, the event
-// is erased.
+// openWith opens an event with one of a stream's keys, and returns the hash of its content, if it has any. If its key
+// is missing, the event is erased.
 func openWith(keys []opener, v envelope, recorded *eventstore.Recorded) (content []byte, err error) {
 	recorded.KeyID = v.keyID
 	for i := range keys {
@@ -150,9 +153,11 @@ func openWith(keys []opener, v envelope, recorded *eventstore.Recorded) (content
 	return nil, nil
 }
 
-// OpenWithNonce opens a lead's event that was read in stored form, and also returns the nonce of its commitment. The nonce is nil for an event that is not
-// sealed, or whose key is destroyed.
-func (s *Store) OpenWithNonce(ctx context.Context, stored eventstore.Recorded) (opened eventstore.Recorded, nonce []byte, err error) {
+// OpenWithNonce opens a lead's event that was read in stored form, and also returns the nonce of its commitment. The
+// nonce is nil for an event that is not sealed, or whose key is destroyed.
+func (s *Store) OpenWithNonce(
+	ctx context.Context, stored eventstore.Recorded,
+) (opened eventstore.Recorded, nonce []byte, err error) {
 	v, _, isSealed := openEnvelope(stored.Data, nil)
 	if !isSealed || !About(stored.Stream) {
 		return stored, nil, nil
@@ -175,7 +180,9 @@ func (s *Store) OpenWithNonce(ctx context.Context, stored eventstore.Recorded) (
 const keptBuffer = 1 << 20
 
 // Subscribe implements eventstore.Store. The events of a page are opened together, and have no content.
-func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+func (s *Store) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		var buffer []byte
 		for page, err := range s.Store.Subscribe(ctx, after, filter) {
@@ -196,7 +203,8 @@ func (s *Store) Subscribe(ctx context.Context, after eventstore.Position, filter
 	}
 }
 
-// ReadRange implements eventstore.RangeReader. The keys of all events are looked up together, and the events have no content.
+// ReadRange implements eventstore.RangeReader. The keys of all events are looked up together, and the events have no
+// content.
 func (s *Store) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
 	events, reached, err := eventstore.ReadRange(ctx, s.Store, r)
 	if err != nil {
@@ -234,9 +242,11 @@ type locked struct {
 	keys  []opener
 }
 
-// unlock finds the keys of events. It looks up all keys that are not cached in one step, and does not cache them: a replay reads every
-// stream once, and would evict the keys in use. The sealed parts are in the buffer.
-func (s *Store) unlock(ctx context.Context, events []eventstore.Recorded, buffer []byte) (all []locked, _ []byte, err error) {
+// unlock finds the keys of events. It looks up all keys that are not cached in one step, and does not cache them: a
+// replay reads every stream once, and would evict the keys in use. The sealed parts are in the buffer.
+func (s *Store) unlock(
+	ctx context.Context, events []eventstore.Recorded, buffer []byte,
+) (all []locked, _ []byte, err error) {
 	keysOf := make(map[string][]opener, len(events))
 	var newLeads, others []string // streams whose keys must be looked up
 	for i := range events {

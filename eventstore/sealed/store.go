@@ -1,11 +1,12 @@
 // Package sealed is a log that can erase a person: a store that wraps another store.
 //
-// The personal data of each lead and visitor is encrypted with its own key before an append, and decrypted when it is read, transparently
-// for callers. The keys are in a table outside of the log. Once a person's key is destroyed, the personal data cannot be read in any copy
-// of the log that was ever made. The encrypted part of an event is authenticated together with the rest, so that neither can be changed
-// unnoticed without the key.
+// The personal data of each lead and visitor is encrypted with its own key before an append, and decrypted when it is
+// read, transparently for callers. The keys are in a table outside of the log. Once a person's key is destroyed, the
+// personal data cannot be read in any copy of the log that was ever made. The encrypted part of an event is
+// authenticated together with the rest, so that neither can be changed unnoticed without the key.
 //
-// Tags of the fields of events say which are personal: event.Class. Events from before there were keys are returned unchanged.
+// Tags of the fields of events say which are personal: event.Class. Events from before there were keys are returned
+// unchanged.
 package sealed
 
 import (
@@ -30,19 +31,20 @@ type Store struct {
 	log              *slog.Logger
 }
 
-// Wrap returns a store that seals its appends to the store below. With sameDatabase, the vault is in the log's database: the append that
-// first uses a key stores it. Otherwise the key is stored before the append. It is kept if the append is refused, because another process
-// may have read it and sealed an event with it. An unused key is harmless.
+// Wrap returns a store that seals its appends to the store below. With sameDatabase, the vault is in the log's
+// database: the append that first uses a key stores it. Otherwise the key is stored before the append. It is kept if
+// the append is refused, because another process may have read it and sealed an event with it. An unused key is
+// harmless.
 func Wrap(below eventstore.Store, vault *Vault, sameDatabase bool, log *slog.Logger) *Store {
 	return &Store{Store: below, vault: vault, sameDatabase: sameDatabase, cache: newKeyCache(vault), log: log}
 }
 
-// Run listens for keys that other processes destroy, until the context is done. Without it, a destroyed key stays cached for up to a
-// minute.
+// Run listens for keys that other processes destroy, until the context is done. Without it, a destroyed key stays
+// cached for up to a minute.
 func (s *Store) Run(ctx context.Context) { s.cache.listen(ctx, s.log) }
 
-// Destroy deletes the keys of streams permanently, and removes them from the caches: here at once, in other processes when they are
-// notified.
+// Destroy deletes the keys of streams permanently, and removes them from the caches: here at once, in other processes
+// when they are notified.
 func (s *Store) Destroy(ctx context.Context, streams ...string) error {
 	s.cache.remove(streams...)
 	err := s.vault.Destroy(ctx, streams...)
@@ -88,9 +90,9 @@ func (s *Store) HasKeys(ctx context.Context, streams ...string) (bool, error) {
 	return false, nil
 }
 
-// Returned reports whether any of the streams has a key to events from before it was forgotten, as after the restore of a backup of the
-// keys. Only this reveals such keys, because the views know that the person was forgotten. A visitor may have returned since; later events
-// have other keys, which do not count.
+// Returned reports whether any of the streams has a key to events from before it was forgotten, as after the restore of
+// a backup of the keys. Only this reveals such keys, because the views know that the person was forgotten. A visitor
+// may have returned since; later events have other keys, which do not count.
 func (s *Store) Returned(ctx context.Context, streams ...string) (bool, error) {
 	for _, stream := range streams {
 		if ids, err := s.returned(ctx, stream); len(ids) > 0 || err != nil {
@@ -162,8 +164,8 @@ func hasID(keys []key, id int64) bool {
 
 // Append implements eventstore.Store, except that a write of sealed events must expect something of its stream.
 //
-// Another process may destroy a key at any time, and then appends the fact of the erasure. Events that were sealed with this key come
-// before the fact, which covers them, or their append conflicts with it.
+// Another process may destroy a key at any time, and then appends the fact of the erasure. Events that were sealed with
+// this key come before the fact, which covers them, or their append conflicts with it.
 func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	p := sealing{writes: writes, version: s.cache.version()}
 	for i, w := range writes {
@@ -171,7 +173,8 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 			continue
 		}
 		if w.Expect == eventstore.Any {
-			return 0, fmt.Errorf("%w: sealed events of stream %s without an expectation", eventstore.ErrInvalid, w.Stream)
+			return 0, fmt.Errorf("%w: sealed events of stream %s without an expectation",
+				eventstore.ErrInvalid, w.Stream)
 		}
 		if err := p.seal(ctx, s, i); err != nil {
 			return 0, err
@@ -202,7 +205,8 @@ func (s *Store) cacheKeys(p *sealing, stored bool) {
 	}
 }
 
-// startsKey reports whether an event is sealed with a new key of its stream: the earlier keys can be destroyed without the later events.
+// startsKey reports whether an event is sealed with a new key of its stream: the earlier keys can be destroyed without
+// the later events.
 func startsKey(e eventstore.Event) bool { return e.Type == event.LeadSplit{}.EventType() }
 
 // latestKey returns the id of the latest key of a stream, which a new one must exceed.
@@ -218,7 +222,9 @@ func (s *Store) latestKey(ctx context.Context, w eventstore.Write) (int64, error
 }
 
 // CommitmentsBefore returns the hashes of the keys that DestroyBefore destroys. A damaged key has none.
-func (s *Store) CommitmentsBefore(ctx context.Context, stream string, before eventstore.Revision) (commitments []string, err error) {
+func (s *Store) CommitmentsBefore(
+	ctx context.Context, stream string, before eventstore.Revision,
+) (commitments []string, err error) {
 	ids, err := s.keysBefore(ctx, stream, before)
 	if err != nil || len(ids) == 0 {
 		return nil, err
@@ -301,7 +307,8 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	for j, e := range w.Events {
 		if sealable(e) {
 			var content *eventstore.Content
-			if w.Events[j], content, err = seal(k, w.Stream, eventstore.Revision(w.Expect)+1+eventstore.Revision(j), e); err != nil {
+			if w.Events[j], content, err = seal(k, w.Stream, eventstore.Revision(w.Expect)+1+eventstore.Revision(j),
+				e); err != nil {
 				return err
 			}
 			if content != nil {
@@ -312,8 +319,9 @@ func (p *sealing) seal(ctx context.Context, s *Store, i int) error {
 	return nil
 }
 
-// keyOf returns the key of a stream. It creates one if there is none, and skips the lookup for a new stream. A visitor's stream goes on after
-// the fact of an erasure, so a cached key may be from before the fact. A key that exists after the caller has read the stream is not.
+// keyOf returns the key of a stream. It creates one if there is none, and skips the lookup for a new stream. A
+// visitor's stream goes on after the fact of an erasure, so a cached key may be from before the fact. A key that exists
+// after the caller has read the stream is not.
 func (p *sealing) keyOf(ctx context.Context, s *Store, w eventstore.Write) (key, error) {
 	if w.Expect != eventstore.NoStream && !slices.ContainsFunc(w.Events, startsKey) {
 		if known, ok := s.cache.get(w.Stream); ok && known.stored && !strings.HasPrefix(w.Stream, event.VisitorPrefix) {

@@ -97,7 +97,8 @@ func (p place) open(keys ...[]byte) *sealed.Store {
 
 func (p place) keys(stream string) (n int) {
 	p.t.Helper()
-	require.NoError(p.t, p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM person.key WHERE stream = $1`, stream).Scan(&n))
+	require.NoError(p.t,
+		p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM person.key WHERE stream = $1`, stream).Scan(&n))
 	return n
 }
 
@@ -116,7 +117,10 @@ func write(stream string, expect eventstore.Expected, events ...eventstore.Event
 }
 
 func asha() event.LeadCreated {
-	return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Status: "new"}, Source: "api", IP: "203.0.113.7"}
+	return event.LeadCreated{
+		ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha Rao", Phone: "+919876543210", Status: "new"},
+		Source: "api", IP: "203.0.113.7",
+	}
 }
 
 func newLead() string { return event.LeadStream(ulid.Make().String()) }
@@ -148,10 +152,14 @@ func TestStore_LogHasNoPersonalData(t *testing.T) {
 	onBoth(t, func(t *testing.T, p place) {
 		store, stream := p.open(), newLead()
 		visitor := event.VisitorStream("acme", "aa")
-		created, merged := fact(t, asha()), fact(t, event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Asha R."}})
+		created, merged := fact(t, asha()),
+			fact(t, event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Asha R."}})
 		acted := fact(t, event.VisitorActed{VisitorID: "Asha", Kind: "click", URL: "https://example.com/Asha"})
-		claim := eventstore.Event{ID: ulid.Make(), Type: event.ClaimTaken{}.EventType(), At: created.At, Data: []byte(`{"kind":"phone"}`)}
-		storetest.Append(t, store, write("claim-1", eventstore.NoStream, claim), write(stream, eventstore.NoStream, created))
+		claim := eventstore.Event{
+			ID: ulid.Make(), Type: event.ClaimTaken{}.EventType(), At: created.At, Data: []byte(`{"kind":"phone"}`),
+		}
+		storetest.Append(t, store, write("claim-1", eventstore.NoStream, claim),
+			write(stream, eventstore.NoStream, created))
 		storetest.Append(t, store, write(stream, eventstore.At(0), merged))
 		for range 2 {
 			storetest.Append(t, store, write(visitor, eventstore.NoStream, acted))
@@ -162,7 +170,9 @@ func TestStore_LogHasNoPersonalData(t *testing.T) {
 		require.Zero(t, p.keys("claim-1"))
 
 		for name, reader := range map[string]*sealed.Store{"the writer": store, "another process": p.open()} {
-			for way, all := range map[string][]eventstore.Recorded{"read": read(t, reader, stream), "followed": follow(t, reader)[1:3]} {
+			for way, all := range map[string][]eventstore.Recorded{
+				"read": read(t, reader, stream), "followed": follow(t, reader)[1:3],
+			} {
 				require.Len(t, all, 2, "%s %s", name, way)
 				for i, given := range []eventstore.Event{created, merged} {
 					require.JSONEq(t, string(given.Data), string(all[i].Data))
@@ -188,7 +198,9 @@ func TestDestroy_EveryProcess(t *testing.T) {
 		go other.Run(listening)
 		require.Eventually(t, func() bool {
 			var n int
-			err := p.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN leadlog_forgotten%'`).Scan(&n)
+			err := p.pool.QueryRow(t.Context(),
+				`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+					AND query LIKE 'LISTEN leadlog_forgotten%'`).Scan(&n)
 			return err == nil && n == 1
 		}, time.Minute, time.Millisecond)
 		require.Contains(t, string(read(t, other, stream)[0].Data), "Asha", "the key is cached from now on")
@@ -199,7 +211,8 @@ func TestDestroy_EveryProcess(t *testing.T) {
 		require.Zero(t, p.keys(stream))
 		require.Eventually(t, func() bool { return read(t, other, stream)[0].Erased }, time.Minute, time.Millisecond)
 		for _, all := range [][]eventstore.Recorded{
-			read(t, store, stream), read(t, other, stream), read(t, p.open(), stream), follow(t, store), follow(t, p.open()),
+			read(t, store, stream), read(t, other, stream), read(t, p.open(), stream), follow(t, store),
+			follow(t, p.open()),
 		} {
 			require.Len(t, all, 2)
 			require.True(t, all[0].Erased)
@@ -212,7 +225,8 @@ func TestDestroy_EveryProcess(t *testing.T) {
 	})
 }
 
-// A call deletes keys, and its wait for a synchronous standby is cancelled. The next call has nothing to delete, but must wait as well.
+// A call deletes keys, and its wait for a synchronous standby is cancelled. The next call has nothing to delete, but
+// must wait as well.
 func TestDestroy_RepeatAwaitsStandby(t *testing.T) {
 	t.Parallel()
 	pair := pgtest.NewPair(t)
@@ -291,7 +305,9 @@ type hookedRead struct {
 	done      atomic.Bool
 }
 
-func (m *hookedRead) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (m *hookedRead) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		var page []eventstore.Recorded
 		for r, err := range m.Store.Read(ctx, stream, from) {

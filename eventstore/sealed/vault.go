@@ -80,19 +80,22 @@ type Vault struct {
 	lookUps eventstore.Batcher[string, []key]
 }
 
-// NewVault returns a vault in the database of a pool. The box seals the keys; if it has no keys, sealed events can be neither read nor
-// written.
+// NewVault returns a vault in the database of a pool. The box seals the keys; if it has no keys, sealed events can be
+// neither read nor written.
 func NewVault(pool *pgxpool.Pool, box *sealbox.Box) *Vault {
 	v := &Vault{pool: pool, box: box}
-	v.lookUps = eventstore.Batcher[string, []key]{Query: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second}
+	v.lookUps = eventstore.Batcher[string, []key]{
+		Query: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second,
+	}
 	return v
 }
 
-// Known returns ErrOtherKeys if there are keys of persons and the box opens none of them. Without this check, a process with wrong keys
-// would seal events that no process with the right keys can open.
+// Known returns ErrOtherKeys if there are keys of persons and the box opens none of them. Without this check, a process
+// with wrong keys would seal events that no process with the right keys can open.
 func (v *Vault) Known(ctx context.Context) error {
 	var known bool
-	err := v.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM person.key WHERE sealed_by = ANY ($1)) OR NOT EXISTS (SELECT FROM person.key)`,
+	err := v.pool.QueryRow(ctx,
+		`SELECT EXISTS (SELECT FROM person.key WHERE sealed_by = ANY ($1)) OR NOT EXISTS (SELECT FROM person.key)`,
 		v.box.KeyIDs()).Scan(&known)
 	if err != nil {
 		return unavailable(ctx, err)
@@ -103,8 +106,8 @@ func (v *Vault) Known(ctx context.Context) error {
 	return nil
 }
 
-// create returns a new key of a stream, unsealed and in stored form. The caller stores it. Its id is random and exceeds that of the latest
-// key, so that the ids of a stream's keys are in the order in which they were created.
+// create returns a new key of a stream, unsealed and in stored form. The caller stores it. Its id is random and exceeds
+// that of the latest key, so that the ids of a stream's keys are in the order in which they were created.
 func (v *Vault) create(stream string, latest int64) (key, eventstore.Key, error) {
 	var random [keyIDBytes + sealbox.KeySize]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -126,7 +129,8 @@ func owner(stream string, id int64) []byte {
 	return binary.BigEndian.AppendUint64(append(make([]byte, 0, len(stream)+8), stream...), uint64(id))
 }
 
-// unseal opens a key. A damaged key is no error until an event needs it, so that a reader of many streams gets the others.
+// unseal opens a key. A damaged key is no error until an event needs it, so that a reader of many streams gets the
+// others.
 func (v *Vault) unseal(stored eventstore.Key) (key, error) {
 	secret, err := v.box.Open(sealedKey(stored), owner(stored.Stream, stored.ID))
 	if errors.Is(err, sealbox.ErrDamaged) || err == nil && len(secret) != sealbox.KeySize {
@@ -153,26 +157,31 @@ func boxError(err error) error {
 	return err
 }
 
-// store inserts the keys and contents of an append before it, for a log in another database. It inserts no content whose key was destroyed.
+// store inserts the keys and contents of an append before it, for a log in another database. It inserts no content
+// whose key was destroyed.
 func (v *Vault) store(ctx context.Context, writes []eventstore.Write) error {
 	batch := &pgx.Batch{}
 	for _, w := range writes {
 		if k := w.Key; k != nil {
-			batch.Queue(`INSERT INTO person.key (stream, id, sealed_by, sealed) VALUES ($1, $2, $3, $4)`, k.Stream, k.ID, k.SealedBy, k.Sealed)
+			batch.Queue(`INSERT INTO person.key (stream, id, sealed_by, sealed) VALUES ($1, $2, $3, $4)`, k.Stream,
+				k.ID, k.SealedBy, k.Sealed)
 		}
 		for _, c := range w.Contents {
 			batch.Queue(`INSERT INTO person.content (stream, key_id, hash, sealed, pending)
-				SELECT stream, id, $3, $4, now() FROM person.key WHERE stream = $1 AND id = $2 FOR KEY SHARE`, w.Stream, c.KeyID, c.Hash, c.Sealed)
+				SELECT stream, id, $3, $4, now() FROM person.key WHERE stream = $1
+				AND id = $2 FOR KEY SHARE`, w.Stream, c.KeyID, c.Hash, c.Sealed)
 		}
 	}
 	return unavailable(ctx, v.pool.SendBatch(ctx, batch).Close())
 }
 
-// channel is notified when keys were destroyed. Any role may listen and notify, so notifications are empty, and the streams are in a table.
+// channel is notified when keys were destroyed. Any role may listen and notify, so notifications are empty, and the
+// streams are in a table.
 const channel = "leadlog_forgotten"
 
-// Destroy deletes the keys of streams permanently, and notifies all processes that may have cached them. It is no error if there are none:
-// an earlier call may have deleted them without waiting for a synchronous standby. This call also writes, so it waits.
+// Destroy deletes the keys of streams permanently, and notifies all processes that may have cached them. It is no error
+// if there are none: an earlier call may have deleted them without waiting for a synchronous standby. This call also
+// writes, so it waits.
 func (v *Vault) Destroy(ctx context.Context, streams ...string) error {
 	return v.destroyBy(ctx, streams, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `DELETE FROM person.key WHERE stream = ANY ($1)`, streams)
@@ -188,8 +197,9 @@ func (v *Vault) destroy(ctx context.Context, stream string, ids []int64) error {
 	})
 }
 
-// destroyBy deletes keys of streams with remove, and notifies all processes. The notification is not part of the transaction, because it
-// fails if a listener, of any role, has not read for long. Processes also poll for destroyed keys.
+// destroyBy deletes keys of streams with remove, and notifies all processes. The notification is not part of the
+// transaction, because it fails if a listener, of any role, has not read for long. Processes also poll for destroyed
+// keys.
 func (v *Vault) destroyBy(ctx context.Context, streams []string, remove func(pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
 		if err := remove(tx); err != nil {
@@ -207,10 +217,12 @@ func (v *Vault) destroyBy(ctx context.Context, streams []string, remove func(pgx
 	return unavailable(ctx, err)
 }
 
-// destroyed returns the streams whose keys were destroyed by transactions that were running at a snapshot or later, and a new snapshot.
+// destroyed returns the streams whose keys were destroyed by transactions that were running at a snapshot or later, and
+// a new snapshot.
 func (v *Vault) destroyed(ctx context.Context, since string) (streams []string, now string, err error) {
 	err = v.pool.QueryRow(ctx, `
-		SELECT ARRAY(SELECT stream FROM person.destroyed WHERE tx >= $1::text::xid8), pg_snapshot_xmin(pg_current_snapshot())::text`,
+		SELECT ARRAY(SELECT stream FROM person.destroyed WHERE tx >= $1::text::xid8),
+		  pg_snapshot_xmin(pg_current_snapshot())::text`,
 		since).Scan(&streams, &now)
 	return streams, now, unavailable(ctx, err)
 }
@@ -220,9 +232,9 @@ const (
 	rewrapErrors = 10  // maximum number of errors that Rewrap returns
 )
 
-// Rewrap seals keys of older sealing keys again with the current one, and returns their number. Without an error, these keys no longer need
-// the older ones. Keys that cannot be opened are kept unchanged and returned as the error. It may run beside a live service, and be
-// interrupted at any time.
+// Rewrap seals keys of older sealing keys again with the current one, and returns their number. Without an error, these
+// keys no longer need the older ones. Keys that cannot be opened are kept unchanged and returned as the error. It may
+// run beside a live service, and be interrupted at any time.
 func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
 	var reported []error
 	for last := (eventstore.Key{ID: math.MinInt64}); ; {
@@ -239,10 +251,14 @@ func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
 	}
 }
 
-// rewrapAfter rewraps a batch of the keys after one. It returns the keys of the batch, and an error for each that cannot be opened.
-func (v *Vault) rewrapAfter(ctx context.Context, after eventstore.Key) (old []eventstore.Key, failed []error, err error) {
+// rewrapAfter rewraps a batch of the keys after one. It returns the keys of the batch, and an error for each that
+// cannot be opened.
+func (v *Vault) rewrapAfter(
+	ctx context.Context, after eventstore.Key,
+) (old []eventstore.Key, failed []error, err error) {
 	err = pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, selectKeys+` WHERE sealed_by <> $1 AND (stream, id) > ($2, $3) ORDER BY stream, id LIMIT $4 FOR UPDATE`,
+		rows, err := tx.Query(ctx,
+			selectKeys+` WHERE sealed_by <> $1 AND (stream, id) > ($2, $3) ORDER BY stream, id LIMIT $4 FOR UPDATE`,
 			v.box.Current(), after.Stream, after.ID, rewrapBatch)
 		if err != nil {
 			return err
@@ -257,7 +273,8 @@ func (v *Vault) rewrapAfter(ctx context.Context, after eventstore.Key) (old []ev
 				failed = append(failed, fmt.Errorf("key of stream %s: %w", k.Stream, boxError(err)))
 				continue
 			}
-			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream, k.ID, sealed.KeyID, sealed.Data)
+			batch.Queue(`UPDATE person.key SET sealed_by = $3, sealed = $4 WHERE stream = $1 AND id = $2`, k.Stream,
+				k.ID, sealed.KeyID, sealed.Data)
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
@@ -266,8 +283,8 @@ func (v *Vault) rewrapAfter(ctx context.Context, after eventstore.Key) (old []ev
 
 const selectKeys = `SELECT stream, id, sealed_by, sealed FROM person.key`
 
-// selectEach uses the index for each stream. Without the lateral join, PostgreSQL scans the whole table for some thousand streams, again
-// and again during a replay.
+// selectEach uses the index for each stream. Without the lateral join, PostgreSQL scans the whole table for some
+// thousand streams, again and again during a replay.
 const selectEach = `SELECT k.* FROM unnest($1::text[]) AS asked (stream)
 	CROSS JOIN LATERAL (` + selectKeys + ` WHERE stream = asked.stream COLLATE "C" ORDER BY id OFFSET 0) AS k`
 
@@ -283,8 +300,8 @@ const selectRange = selectKeys + ` WHERE stream BETWEEN $1 AND $2 ORDER BY strea
 // minRange is the number of new leads from which their keys are read as a range.
 const minRange = 50
 
-// findMany reads and opens the keys of streams. Leads that were created in sequence have consecutive names, so the keys of new leads are
-// read as a range.
+// findMany reads and opens the keys of streams. Leads that were created in sequence have consecutive names, so the keys
+// of new leads are read as a range.
 func (v *Vault) findMany(ctx context.Context, newLeads, others []string) (found map[string][]key, err error) {
 	if len(newLeads) < minRange {
 		newLeads, others = nil, append(others, newLeads...)
@@ -304,8 +321,8 @@ func (v *Vault) findMany(ctx context.Context, newLeads, others []string) (found 
 	return found, err
 }
 
-// findRange opens the keys of streams by reading all keys between the first and the last stream, at most twice as many as streams. It
-// returns the streams that it has not reached.
+// findRange opens the keys of streams by reading all keys between the first and the last stream, at most twice as many
+// as streams. It returns the streams that it has not reached.
 func (v *Vault) findRange(ctx context.Context, streams []string, found map[string][]key) (rest []string, err error) {
 	if len(streams) == 0 {
 		return nil, nil
@@ -401,9 +418,9 @@ func scanKey(row pgx.CollectableRow) (k eventstore.Key, err error) {
 	return k, err
 }
 
-// CopyKeys makes the keys and contents in one database equal to those in another, for a log that is moved: its events are copied sealed, and
-// the location of the log determines that of its keys. Keys that the source lacks are deleted, because their persons were erased. If both
-// are the same database, nothing changes. Appends must have stopped.
+// CopyKeys makes the keys and contents in one database equal to those in another, for a log that is moved: its events
+// are copied sealed, and the location of the log determines that of its keys. Keys that the source lacks are deleted,
+// because their persons were erased. If both are the same database, nothing changes. Appends must have stopped.
 func CopyKeys(ctx context.Context, from, to *pgxpool.Pool) error {
 	return unavailable(ctx, pgx.BeginFunc(ctx, to, func(tx pgx.Tx) error {
 		if err := copyTable(ctx, from, tx, "key", "stream", "id", "sealed_by", "sealed"); err != nil {
@@ -436,7 +453,8 @@ func copyTable(ctx context.Context, from *pgxpool.Pool, tx pgx.Tx, table string,
 	}
 	defer rows.Close()
 	moved := pgx.Identifier{"pg_temp", "moved_" + table}
-	_, err = tx.Exec(ctx, `CREATE TEMP TABLE moved_`+table+` (LIKE person.`+table+` INCLUDING INDEXES INCLUDING STORAGE) ON COMMIT DROP`)
+	_, err = tx.Exec(ctx,
+		`CREATE TEMP TABLE moved_`+table+` (LIKE person.`+table+` INCLUDING INDEXES INCLUDING STORAGE) ON COMMIT DROP`)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,9 @@ func severalStreamsTests() []test {
 				write(ready, eventstore.NoStream, events[0]),
 				write(late, eventstore.At(0), events[2]),
 			}
-			l.refuse(t, eventstore.ConflictError{Stream: late, Expected: eventstore.At(0), Actual: eventstore.NoStream}, again...)
+			l.refuse(t, eventstore.ConflictError{
+				Stream: late, Expected: eventstore.At(0), Actual: eventstore.NoStream,
+			}, again...)
 			l.append(t, write(late, eventstore.NoStream, events[1]))
 			l.append(t, again...)
 			l.requireStream(t, ready, events[0])

@@ -23,7 +23,9 @@ func raceTests() []test {
 	return []test{
 		{"one begins a stream", func(t *testing.T, l log) {
 			stream := newStream()
-			won := l.race(t, eventstore.ConflictError{Stream: stream, Expected: eventstore.NoStream, Actual: eventstore.At(0)},
+			won := l.race(t, eventstore.ConflictError{
+				Stream: stream, Expected: eventstore.NoStream, Actual: eventstore.At(0),
+			},
 				func(e eventstore.Event) []eventstore.Write {
 					return []eventstore.Write{write(stream, eventstore.NoStream, e)}
 				})
@@ -31,7 +33,9 @@ func raceTests() []test {
 		}},
 		{"one appends at a revision", func(t *testing.T, l log) {
 			stream, events := l.grow(t, 3)
-			won := l.race(t, eventstore.ConflictError{Stream: stream, Expected: eventstore.At(2), Actual: eventstore.At(3)},
+			won := l.race(t, eventstore.ConflictError{
+				Stream: stream, Expected: eventstore.At(2), Actual: eventstore.At(3),
+			},
 				func(e eventstore.Event) []eventstore.Write {
 					return []eventstore.Write{write(stream, eventstore.At(2), e)}
 				})
@@ -90,7 +94,9 @@ type answer struct {
 }
 
 // simultaneously sends n appends concurrently and returns their results.
-func simultaneously(ctx context.Context, store eventstore.Store, n int, writes func(i int) []eventstore.Write) []answer {
+func simultaneously(
+	ctx context.Context, store eventstore.Store, n int, writes func(i int) []eventstore.Write,
+) []answer {
 	answers := make([]answer, n)
 	start := make(chan struct{})
 	var group sync.WaitGroup
@@ -107,7 +113,9 @@ func simultaneously(ctx context.Context, store eventstore.Store, n int, writes f
 }
 
 // appendRetried appends, and retries while the store is unavailable or contended on a busy machine.
-func appendRetried(ctx context.Context, store eventstore.Store, writes ...eventstore.Write) (eventstore.Position, error) {
+func appendRetried(
+	ctx context.Context, store eventstore.Store, writes ...eventstore.Write,
+) (eventstore.Position, error) {
 	for {
 		position, err := store.Append(ctx, writes...)
 		if ctx.Err() != nil || !errors.Is(err, eventstore.ErrUnavailable) && !errors.Is(err, eventstore.ErrContended) {
@@ -117,10 +125,14 @@ func appendRetried(ctx context.Context, store eventstore.Store, writes ...events
 }
 
 // race sends many concurrent appends of one event each, of which exactly one must succeed, and returns its event.
-func (l log) race(t *testing.T, conflict eventstore.ConflictError, writes func(eventstore.Event) []eventstore.Write) eventstore.Event {
+func (l log) race(
+	t *testing.T, conflict eventstore.ConflictError, writes func(eventstore.Event) []eventstore.Write,
+) eventstore.Event {
 	t.Helper()
 	var won []eventstore.Event
-	for _, a := range simultaneously(l.context(t), l, racers, func(int) []eventstore.Write { return writes(newEvent(noted)) }) {
+	for _, a := range simultaneously(l.context(t), l, racers, func(int) []eventstore.Write {
+		return writes(newEvent(noted))
+	}) {
 		if a.err == nil {
 			won = append(won, a.writes[0].Events...)
 			continue
@@ -144,8 +156,8 @@ func requireAt(t *testing.T, a answer, recorded []eventstore.Recorded) {
 	t.Errorf("the event of an accepted append is not there")
 }
 
-// checksAgainstMove races captures, which check a token, with its rotation: all successful captures must precede it. Each caller captures
-// until it is refused, so that some captures are in flight at every moment of the rotation.
+// checksAgainstMove races captures, which check a token, with its rotation: all successful captures must precede it.
+// Each caller captures until it is refused, so that some captures are in flight at every moment of the rotation.
 func checksAgainstMove(t *testing.T, l log) {
 	for range 20 {
 		watched, _ := l.grow(t, 1)
@@ -166,7 +178,9 @@ func checksAgainstMove(t *testing.T, l log) {
 }
 
 // captureUntilRefused creates new streams under a check until one is refused, and returns the last position.
-func captureUntilRefused(ctx context.Context, store eventstore.Store, check eventstore.Write) (eventstore.Position, error) {
+func captureUntilRefused(
+	ctx context.Context, store eventstore.Store, check eventstore.Write,
+) (eventstore.Position, error) {
 	var newest eventstore.Position
 	for {
 		stream := newStream()
@@ -174,7 +188,9 @@ func captureUntilRefused(ctx context.Context, store eventstore.Store, check even
 		switch conflict := eventstore.Conflict(err); {
 		case err == nil:
 			newest = position
-		case conflict == nil || *conflict != eventstore.ConflictError{Stream: check.Stream, Expected: check.Expect, Actual: check.Expect + 1}:
+		case conflict == nil || *conflict != eventstore.ConflictError{
+			Stream: check.Stream, Expected: check.Expect, Actual: check.Expect + 1,
+		}:
 			return newest, err
 		default:
 			refused, err := collect(ctx, store, stream, 0)
@@ -256,7 +272,8 @@ func thousands(t *testing.T, l log) {
 	}
 }
 
-// writeMany appends a writer's share: batches of events on its own streams, some together with an event on a stream that all writers share.
+// writeMany appends a writer's share: batches of events on its own streams, some together with an event on a stream
+// that all writers share.
 func writeMany(ctx context.Context, store eventstore.Store, shared []string, total int) ([]answer, error) {
 	var accepted []answer
 	own, end := newStream(), eventstore.NoStream
@@ -280,7 +297,8 @@ func writeMany(ctx context.Context, store eventstore.Store, shared []string, tot
 	return accepted, nil
 }
 
-// requireAll requires that the log has exactly the accepted events. Failures are reported one by one, not as two long lists.
+// requireAll requires that the log has exactly the accepted events. Failures are reported one by one, not as two long
+// lists.
 func requireAll(t *testing.T, can Capabilities, accepted []answer, seen []eventstore.Recorded) {
 	t.Helper()
 	at := make(map[string]eventstore.Recorded, len(seen))

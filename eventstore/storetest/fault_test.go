@@ -54,7 +54,9 @@ func (f fault) append(m *memory, writes []eventstore.Write) (eventstore.Position
 	}
 	switch {
 	case f == retryByPrefix && len(writes) == 1 && len(writes[0].Events) > 1:
-		if at, isStored := m.model.stored([]eventstore.Write{write(writes[0].Stream, writes[0].Expect, writes[0].Events[0])}); isStored {
+		if at, isStored := m.model.stored(
+			[]eventstore.Write{write(writes[0].Stream, writes[0].Expect, writes[0].Events[0])},
+		); isStored {
 			return at, nil
 		}
 	case f == unvalidated && eventstore.Validate(writes) != nil && writes[0].Stream != "":
@@ -130,7 +132,9 @@ func (f fault) read(r eventstore.Recorded) eventstore.Recorded {
 }
 
 // pages returns the pages of a subscription for a range of the log.
-func (f fault) pages(read []eventstore.Recorded, after, head eventstore.Position, filter eventstore.Filter) []eventstore.Page {
+func (f fault) pages(
+	read []eventstore.Recorded, after, head eventstore.Position, filter eventstore.Filter,
+) []eventstore.Page {
 	var events []eventstore.Recorded
 	for _, r := range read {
 		if !f.matches(filter, r) || f == skipped && r.Position%100 == 7 {

@@ -118,7 +118,9 @@ func (l log) read(t testing.TB, stream string, from eventstore.Revision) []event
 	return recorded
 }
 
-func collect(ctx context.Context, store eventstore.Store, stream string, from eventstore.Revision) ([]eventstore.Recorded, error) {
+func collect(
+	ctx context.Context, store eventstore.Store, stream string, from eventstore.Revision,
+) ([]eventstore.Recorded, error) {
 	var all []eventstore.Recorded
 	for recorded, err := range store.Read(ctx, stream, from) {
 		if err != nil {
@@ -171,15 +173,19 @@ func recordedIDs(recorded []eventstore.Recorded) []string {
 }
 
 // follow subscribes after a position until the log was read up to another, and returns the events up to that position.
-func (l log) follow(t testing.TB, after eventstore.Position, filter eventstore.Filter, until eventstore.Position) []eventstore.Recorded {
+func (l log) follow(
+	t testing.TB, after eventstore.Position, filter eventstore.Filter, until eventstore.Position,
+) []eventstore.Recorded {
 	t.Helper()
-	events, err := tail(l.context(t), l, after, filter, func(page eventstore.Page) bool { return page.Position >= until })
+	events, err := tail(l.context(t), l, after, filter, func(page eventstore.Page) bool {
+		return page.Position >= until
+	})
 	require.NoError(t, err)
 	return slices.DeleteFunc(events, func(r eventstore.Recorded) bool { return r.Position > until })
 }
 
-// tail reads a subscription until done accepts a page, and returns its events. It fails on an event at or before a position that was
-// reported as read, on an event that the filter does not select, and on an end without an error.
+// tail reads a subscription until done accepts a page, and returns its events. It fails on an event at or before a
+// position that was reported as read, on an event that the filter does not select, and on an end without an error.
 func tail(
 	ctx context.Context, store eventstore.Store, after eventstore.Position, filter eventstore.Filter,
 	done func(eventstore.Page) bool,

@@ -41,7 +41,9 @@ func (correct) append(m *memory, writes []eventstore.Write) (eventstore.Position
 
 func (correct) read(r eventstore.Recorded) eventstore.Recorded { return r }
 
-func (correct) pages(read []eventstore.Recorded, _, head eventstore.Position, filter eventstore.Filter) []eventstore.Page {
+func (correct) pages(
+	read []eventstore.Recorded, _, head eventstore.Position, filter eventstore.Filter,
+) []eventstore.Page {
 	if len(read) == 0 {
 		return nil
 	}
@@ -86,7 +88,9 @@ func cloned(writes []eventstore.Write) []eventstore.Write {
 	return writes
 }
 
-func (m *memory) Read(ctx context.Context, stream string, from eventstore.Revision) iter.Seq2[eventstore.Recorded, error] {
+func (m *memory) Read(
+	ctx context.Context, stream string, from eventstore.Revision,
+) iter.Seq2[eventstore.Recorded, error] {
 	return func(yield func(eventstore.Recorded, error) bool) {
 		m.mu.Lock()
 		events := m.model.stream(stream)
@@ -118,7 +122,9 @@ func (m *memory) Last(ctx context.Context, stream string) (eventstore.Recorded, 
 // pageEvents bounds the events that a page is made of.
 const pageEvents = 500
 
-func (m *memory) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+func (m *memory) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		for last := after; ; {
 			m.mu.Lock()

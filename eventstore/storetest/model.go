@@ -11,8 +11,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// model is a store as a list of events, without an engine, durability or concurrency. It implements the comments of eventstore.Store as
-// plainly as possible.
+// model is a store as a list of events, without an engine, durability or concurrency. It implements the comments of
+// eventstore.Store as plainly as possible.
 type model struct {
 	base    eventstore.Position // of the log before the first event of the model
 	all     []eventstore.Recorded
@@ -106,7 +106,8 @@ func modelTests() []test {
 	return []test{
 		{"any sequence of calls", func(t *testing.T, l log) {
 			rapid.Check(t, func(check *rapid.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), timeout) // each has its own context: there are a hundred
+				// each has its own context: there are a hundred
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
 				defer cancel()
 				againstModel(ctx, check, l)
 			})
@@ -114,7 +115,8 @@ func modelTests() []test {
 	}
 }
 
-// run is one sequence of calls of the store and the model. All runs share a store: each starts at the end of the log, on its own streams.
+// run is one sequence of calls of the store and the model. All runs share a store: each starts at the end of the log,
+// on its own streams.
 type run struct {
 	t       *rapid.T
 	ctx     context.Context
@@ -167,7 +169,8 @@ func (r *run) append(writes []eventstore.Write) {
 	r.samePosition(want, got)
 }
 
-// samePosition compares positions: for equality in a store without gaps, otherwise with the earlier position of the same event.
+// samePosition compares positions: for equality in a store without gaps, otherwise with the earlier position of the
+// same event.
 func (r *run) samePosition(want, got eventstore.Position) {
 	if r.store.can.GapFree {
 		require.Equal(r.t, want, got)
@@ -216,9 +219,13 @@ func (r *run) compareLogs() {
 		{StreamPrefixes: []string{r.root}},
 		{StreamPrefixes: []string{r.root + "a"}, Types: []string{"test.b.v1", "test.c.v1"}},
 	} {
-		got, err := tail(r.ctx, r.store, r.base, filter, func(page eventstore.Page) bool { return page.Position >= end })
+		got, err := tail(r.ctx, r.store, r.base, filter, func(page eventstore.Page) bool {
+			return page.Position >= end
+		})
 		require.NoError(r.t, err)
-		want := slices.DeleteFunc(slices.Clone(r.model.after(r.base)), func(e eventstore.Recorded) bool { return !filter.Matches(e.Stream, e.Type) })
+		want := slices.DeleteFunc(slices.Clone(r.model.after(r.base)), func(e eventstore.Recorded) bool {
+			return !filter.Matches(e.Stream, e.Type)
+		})
 		r.sameEvents(want, got)
 	}
 }
@@ -233,7 +240,8 @@ func (r *run) drawWrites() []eventstore.Write {
 	for i, stream := range streams {
 		writes[i] = eventstore.Write{Stream: stream, Expect: r.drawExpected(stream)}
 		for range rapid.SampledFrom([]int{1, 1, 1, 2, 3, 0}).Draw(r.t, "events") {
-			writes[i].Events = append(writes[i].Events, newEvent("test."+rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r.t, "type")+".v1"))
+			writes[i].Events = append(writes[i].Events,
+				newEvent("test."+rapid.SampledFrom([]string{"a", "b", "c"}).Draw(r.t, "type")+".v1"))
 		}
 	}
 	return writes

@@ -24,7 +24,8 @@ func rangeTests() []test {
 			for i, after := range bounds {
 				for _, until := range bounds[i:] {
 					for _, r := range []eventstore.Range{
-						{Limit: 100}, {Limit: 2}, {Limit: 100, Account: "acme"}, {Limit: 1, Account: `a"b`}, {Limit: 100, Account: "acme\",\"x"},
+						{Limit: 100}, {Limit: 2}, {Limit: 100, Account: "acme"}, {Limit: 1, Account: `a"b`},
+						{Limit: 100, Account: "acme\",\"x"},
 						{Limit: 100, Account: "globex", Filter: eventstore.Filter{Types: []string{"changed.v1"}}},
 					} {
 						r.After, r.Until = after, until
@@ -49,7 +50,8 @@ func requireRange(t *testing.T, l log, r eventstore.Range, all []eventstore.Reco
 	t.Helper()
 	var want, got []eventstore.Recorded
 	for _, e := range all {
-		if e.Position > r.After && e.Position <= r.Until && (r.Account == "" || e.Metadata.Account == r.Account) && r.Filter.Matches(e.Stream, e.Type) {
+		if e.Position > r.After && e.Position <= r.Until && (r.Account == "" || e.Metadata.Account == r.Account) &&
+			r.Filter.Matches(e.Stream, e.Type) {
 			want = append(want, e)
 		}
 	}

@@ -134,7 +134,9 @@ func roundTripTests() []test {
 		}},
 		{"event types", func(t *testing.T, l log) {
 			stream, events := newStream(), newEvents(4)
-			for i, name := range []string{"Ärger.größer.v1", "a b%_'\"\\", "t", strings.Repeat("t", eventstore.MaxStreamName)} {
+			for i, name := range []string{
+				"Ärger.größer.v1", "a b%_'\"\\", "t", strings.Repeat("t", eventstore.MaxStreamName),
+			} {
 				events[i].Type = name
 			}
 			l.append(t, write(stream, eventstore.NoStream, events...))
@@ -193,7 +195,9 @@ func nameTests() []test {
 			for name, e := range kept {
 				l.requireStream(t, prefix+name, e)
 				l.refuse(t,
-					eventstore.ConflictError{Stream: prefix + name, Expected: eventstore.NoStream, Actual: eventstore.At(0)},
+					eventstore.ConflictError{
+						Stream: prefix + name, Expected: eventstore.NoStream, Actual: eventstore.At(0),
+					},
 					eventstore.Check(prefix+name, eventstore.NoStream))
 			}
 		}},
@@ -228,7 +232,8 @@ func nameTests() []test {
 			for _, name := range all {
 				end = l.append(t, write(root+name, eventstore.NoStream, newEvent(noted)))
 			}
-			prefixes := append(all, "per%", "per_", "%", "_", "under_", "under", "back\\", "with ", "gr", "U", "é", "[a-z]", ".*")
+			prefixes := append(all, "per%", "per_", "%", "_", "under_", "under", "back\\", "with ",
+				"gr", "U", "é", "[a-z]", ".*")
 			for _, prefix := range prefixes {
 				var want, got []string
 				for _, name := range all {

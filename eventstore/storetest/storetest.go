@@ -6,8 +6,9 @@
 //		storetest.Run(t, open, storetest.Capabilities{GapFree: true})
 //	}
 //
-// Most tests share a store and use their own streams, which also tests that callers on one log do not disturb each other. Tests of the
-// whole log have their own stores. No test sleeps: an event that a subscription skips is detected when a later one arrives.
+// Most tests share a store and use their own streams, which also tests that callers on one log do not disturb each
+// other. Tests of the whole log have their own stores. No test sleeps: an event that a subscription skips is detected
+// when a later one arrives.
 //
 // The suite itself is tested with [Memory], an in-memory store, and with faults injected into it.
 package storetest

@@ -33,7 +33,8 @@ func wholeLogTests() []test {
 			begun := l.append(t, write("a", eventstore.NoStream, newEvents(1)...))
 			head := l.append(t, write("b", eventstore.NoStream, newEvents(3)...))
 			require.Greater(t, head, begun)
-			require.Equal(t, head, l.append(t, eventstore.Check("a", eventstore.At(0)), eventstore.Check("c", eventstore.NoStream)))
+			require.Equal(t, head,
+				l.append(t, eventstore.Check("a", eventstore.At(0)), eventstore.Check("c", eventstore.NoStream)))
 			require.Equal(t, head, l.append(t))
 			require.Equal(t, head, l.head(t))
 		}},
@@ -124,7 +125,9 @@ func subscriptionTests() []test {
 		{"empty log", func(t *testing.T, l log) {
 			var reader errgroup.Group
 			reader.Go(func() error {
-				got, err := tail(l.context(t), l, 0, everything, func(page eventstore.Page) bool { return len(page.Events) > 0 })
+				got, err := tail(l.context(t), l, 0, everything, func(page eventstore.Page) bool {
+					return len(page.Events) > 0
+				})
 				if err == nil && len(got) != 1 {
 					err = fmt.Errorf("%d events", len(got))
 				}
@@ -133,7 +136,9 @@ func subscriptionTests() []test {
 			l.fill(t, 1)
 			require.NoError(t, reader.Wait())
 		}},
-		{"progress without matches", marksProgress(eventstore.Filter{StreamPrefixes: []string{"none-"}, Types: []string{noted}})},
+		{"progress without matches", marksProgress(eventstore.Filter{
+			StreamPrefixes: []string{"none-"}, Types: []string{noted},
+		})},
 		{"progress after matches", marksProgress(everything)},
 		{"progress between matches", func(t *testing.T, l log) {
 			var matching []eventstore.Event
@@ -232,8 +237,8 @@ func followsLive(t *testing.T, l log) {
 	requireEvents(t, events, got)
 }
 
-// marksProgress requires progress up to the head for recorded events, and for events that are appended while the subscription waits,
-// whether or not the newest event matches.
+// marksProgress requires progress up to the head for recorded events, and for events that are appended while the
+// subscription waits, whether or not the newest event matches.
 func marksProgress(filter eventstore.Filter) func(*testing.T, log) {
 	return func(t *testing.T, l log) {
 		l.fill(t, 10)
@@ -278,7 +283,9 @@ func filterTests() []test {
 			return eventstore.Filter{StreamPrefixes: []string{root + "lead-"}, Types: []string{"changed.v1"}}
 		}, "lead-1 changed.v1", "lead-2 changed.v1"),
 		selecting("several types", func(root string) eventstore.Filter {
-			return eventstore.Filter{StreamPrefixes: []string{root}, Types: []string{"made.v11", "changed.v1", "other.v1"}}
+			return eventstore.Filter{
+				StreamPrefixes: []string{root}, Types: []string{"made.v11", "changed.v1", "other.v1"},
+			}
 		}, "lead-1 changed.v1", "webhook-1 made.v11", "lead-2 changed.v1"),
 		selecting("type is its whole name", func(root string) eventstore.Filter {
 			return eventstore.Filter{StreamPrefixes: []string{root}, Types: []string{"made.v1"}}

@@ -60,9 +60,12 @@ type Verifier struct {
 
 // New returns a verifier. An empty address is the provider's own.
 func New(turnstileURL, hcaptchaURL string, now func() time.Time) *Verifier {
-	v := &Verifier{urls: map[string]string{Turnstile: TurnstileURL, HCaptcha: HCaptchaURL}, now: now, client: &http.Client{
-		Timeout:       timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would post the secret elsewhere
+	v := &Verifier{urls: map[string]string{
+		Turnstile: TurnstileURL, HCaptcha: HCaptchaURL,
+	}, now: now, client: &http.Client{
+		Timeout: timeout,
+		// it would post the secret elsewhere
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	if turnstileURL != "" {
 		v.urls[Turnstile] = turnstileURL
@@ -83,8 +86,8 @@ type Response struct {
 	Provider string
 	Secret   string // of the intake, from the provider
 	Token    string // that the provider's script put into the form
-	// Request identifies the request of which this may be a repetition; empty if there can be none. A provider accepts a token only
-	// once, but a repeated request has the same.
+	// Request identifies the request of which this may be a repetition; empty if there can be none. A provider accepts
+	// a token only once, but a repeated request has the same.
 	Request string
 }
 

@@ -25,7 +25,10 @@ type provider struct {
 
 func newProvider(t *testing.T) *provider {
 	t.Helper()
-	p := &provider{status: http.StatusOK, answer: `{"success":true,"challenge_ts":"2026-11-23T10:00:00Z","hostname":"example.com"}`}
+	p := &provider{
+		status: http.StatusOK,
+		answer: `{"success":true,"challenge_ts":"2026-11-23T10:00:00Z","hostname":"example.com"}`,
+	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		p.requests = append(p.requests, r.PostForm)
@@ -52,7 +55,10 @@ func TestVerify_Outcomes(t *testing.T) {
 		{"used before", 200, `{"success":false,"error-codes":["timeout-or-duplicate"]}`, challenge.ErrFailed},
 		{"failed without an error code", 200, `{"success":false}`, challenge.ErrFailed},
 		{"wrong secret", 400, `{"success":false,"error-codes":["invalid-input-secret"]}`, challenge.ErrSecret},
-		{"secret of another site", 200, `{"success":false,"error-codes":["sitekey-secret-mismatch"]}`, challenge.ErrSecret},
+		{
+			"secret of another site", 200, `{"success":false,"error-codes":["sitekey-secret-mismatch"]}`,
+			challenge.ErrSecret,
+		},
 		{"provider fails", 200, `{"success":false,"error-codes":["internal-error"]}`, challenge.ErrUnavailable},
 		{"unavailable", 503, `{"success":true}`, challenge.ErrUnavailable},
 		{"redirect", 302, ``, challenge.ErrUnavailable},
@@ -63,7 +69,8 @@ func TestVerify_Outcomes(t *testing.T) {
 	} {
 		p.status, p.answer = c.status, c.answer
 		for _, name := range []string{challenge.Turnstile, challenge.HCaptcha} {
-			require.ErrorIs(t, v.Verify(t.Context(), challenge.Response{Provider: name, Secret: "s", Token: "t"}), c.want, c.name)
+			require.ErrorIs(t, v.Verify(t.Context(), challenge.Response{Provider: name, Secret: "s", Token: "t"}),
+				c.want, c.name)
 		}
 	}
 }
@@ -72,10 +79,14 @@ func TestVerify_SendsSecretAndToken(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	v := challenge.New(p.URL, p.URL, time.Now)
-	require.NoError(t, v.Verify(t.Context(), challenge.Response{Provider: challenge.HCaptcha, Secret: "s&", Token: "t="}))
+	require.NoError(t, v.Verify(t.Context(), challenge.Response{
+		Provider: challenge.HCaptcha, Secret: "s&", Token: "t=",
+	}))
 	require.Equal(t, url.Values{"secret": {"s&"}, "response": {"t="}}, p.requests[0])
 	for _, token := range []string{"", strings.Repeat("t", 20_000)} {
-		require.ErrorIs(t, v.Verify(t.Context(), challenge.Response{Provider: challenge.HCaptcha, Secret: "s", Token: token}), challenge.ErrFailed)
+		require.ErrorIs(t,
+			v.Verify(t.Context(), challenge.Response{Provider: challenge.HCaptcha, Secret: "s", Token: token}),
+			challenge.ErrFailed)
 	}
 	require.Len(t, p.requests, 1)
 }
@@ -88,7 +99,8 @@ func TestVerify_RepeatedRequest(t *testing.T) {
 	v := challenge.New(p.URL, p.URL, func() time.Time { return now })
 	first := challenge.Response{Provider: challenge.Turnstile, Secret: "s", Token: "t", Request: "form/key"}
 	require.NoError(t, v.Verify(t.Context(), first))
-	require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, p.requests[0].Get("idempotency_key"))
+	require.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`,
+		p.requests[0].Get("idempotency_key"))
 	p.answer = `{"success":false,"error-codes":["timeout-or-duplicate"]}`
 	require.NoError(t, v.Verify(t.Context(), first))
 	for _, change := range []func(*challenge.Response){

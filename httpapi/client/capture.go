@@ -60,8 +60,9 @@ type Warning struct {
 	Message string `json:"message"`
 }
 
-// Capture captures an arrival. The key identifies it, also if the caller's program sends it again after a restart: the id of an order or
-// of a form's post, 1 to 255 visible ASCII characters. An empty key is replaced by a random one, which makes only this call repeatable.
+// Capture captures an arrival. The key identifies it, also if the caller's program sends it again after a restart: the
+// id of an order or of a form's post, 1 to 255 visible ASCII characters. An empty key is replaced by a random one,
+// which makes only this call repeatable.
 func (c *Client) Capture(ctx context.Context, key string, arrival Arrival) (Captured, error) {
 	body, err := json.Marshal(arrival)
 	if err != nil {
@@ -89,9 +90,10 @@ type Outcome struct {
 // MaxBatch is the maximum number of arrivals in a batch. Its body may have 32 MiB.
 const MaxBatch = 10_000
 
-// CaptureBatch captures arrivals and returns their outcomes, in order. An arrival that is invalid or refused fails alone. The key, like
-// that of Capture, identifies the whole batch. Arrivals that the service could not take, or whose answers were lost, are sent again; the
-// error is that of the last attempt when some of them are still without a final answer, and it is the Err of those.
+// CaptureBatch captures arrivals and returns their outcomes, in order. An arrival that is invalid or refused fails
+// alone. The key, like that of Capture, identifies the whole batch. Arrivals that the service could not take, or whose
+// answers were lost, are sent again; the error is that of the last attempt when some of them are still without a final
+// answer, and it is the Err of those.
 func (c *Client) CaptureBatch(ctx context.Context, key string, arrivals []Arrival) ([]Outcome, error) {
 	if len(arrivals) > MaxBatch {
 		return nil, fmt.Errorf("leadlog: a batch has at most %d arrivals, not %d", MaxBatch, len(arrivals))
@@ -131,8 +133,8 @@ type batch struct {
 	pending  int // lines without a final outcome
 }
 
-// request returns the request for the pending lines. The service makes the key of a line from its number and skips blank lines, so each
-// line stays where it was.
+// request returns the request for the pending lines. The service makes the key of a line from its number and skips
+// blank lines, so each line stays where it was.
 func (b *batch) request() request {
 	var body []byte
 	b.pending = 0
@@ -145,7 +147,8 @@ func (b *batch) request() request {
 		body = append(body, line...)
 	}
 	return request{
-		method: http.MethodPost, path: "/api/v1/crm/leads/batch", key: b.key, media: "application/x-ndjson", body: body, repeatable: true,
+		method: http.MethodPost, path: "/api/v1/crm/leads/batch", key: b.key, media: "application/x-ndjson", body: body,
+		repeatable: true,
 	}
 }
 

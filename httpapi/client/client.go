@@ -1,10 +1,12 @@
-// Package client calls leadlog's HTTP API from Go. It captures leads, one or many, follows the change feed and verifies webhooks.
+// Package client calls leadlog's HTTP API from Go. It captures leads, one or many, follows the change feed and verifies
+// webhooks.
 //
 //	leads := client.Client{URL: "https://crm.example.com", Credential: token}
 //	captured, err := leads.Capture(ctx, "order-7781", client.Arrival{Name: "Asha Rao", Phone: "98765 43210"})
 //
-// A call is repeated after a network error and after the answers 429, 502, 503 and 504, at the earliest after the answer's Retry-After.
-// Repeats of a capture have the same Idempotency-Key, so they have one effect. Any other answer that is no success is an *Error.
+// A call is repeated after a network error and after the answers 429, 502, 503 and 504, at the earliest after the
+// answer's Retry-After. Repeats of a capture have the same Idempotency-Key, so they have one effect. Any other answer
+// that is no success is an *Error.
 package client
 
 import (
@@ -59,9 +61,9 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Call sends a request to any route, such as POST /api/v1/crm/tokens, with a body unless it is nil. It decodes the answer's "data" into
-// data, unless that is nil. A GET is repeated like a capture. Another request may have had an effect when its answer was lost, so it is
-// repeated after 429 only.
+// Call sends a request to any route, such as POST /api/v1/crm/tokens, with a body unless it is nil. It decodes the
+// answer's "data" into data, unless that is nil. A GET is repeated like a capture. Another request may have had an
+// effect when its answer was lost, so it is repeated after 429 only.
 func (c *Client) Call(ctx context.Context, method, path string, body, data any) error {
 	r := request{method: method, path: path, repeatable: method == http.MethodGet}
 	if body != nil {
@@ -118,7 +120,8 @@ func (c *Client) attempt(ctx context.Context, r request) (http.Header, []byte, e
 
 // send returns an answer with a status of success, or an error. The caller closes the answer's body.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
-	sent, err := http.NewRequestWithContext(ctx, r.method, strings.TrimSuffix(c.URL, "/")+r.path, bytes.NewReader(r.body))
+	sent, err := http.NewRequestWithContext(ctx, r.method, strings.TrimSuffix(c.URL, "/")+r.path,
+		bytes.NewReader(r.body))
 	if err == nil && !slices.Contains([]string{"http", "https"}, sent.URL.Scheme) {
 		err = errors.New("its scheme must be http or https")
 	}
@@ -136,7 +139,8 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if c.HTTP != nil {
 		through = *c.HTTP
 	}
-	through.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a POST would become a GET
+	// a POST would become a GET
+	through.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	answer, err := through.Do(sent)
 	if err != nil {
 		return nil, err
@@ -172,7 +176,8 @@ func (e *permanentError) Unwrap() error { return e.error }
 // transient reports whether a later attempt may succeed.
 func transient(err error) bool {
 	if e, is := errors.AsType[*Error](err); is {
-		return e.Status == http.StatusTooManyRequests || e.Status >= http.StatusBadGateway && e.Status <= http.StatusGatewayTimeout
+		return e.Status == http.StatusTooManyRequests || e.Status >= http.StatusBadGateway &&
+			e.Status <= http.StatusGatewayTimeout
 	}
 	if _, is := errors.AsType[*permanentError](err); is {
 		return false
@@ -198,7 +203,8 @@ func (c *Client) backoff() backoff {
 	return backoff{deadline: time.Now().Add(cmp.Or(c.RetryFor, time.Minute)), delay: firstDelay}
 }
 
-// wait waits until a request may be sent again. If it may not, the error is that of the last attempt, with the context's if that ended.
+// wait waits until a request may be sent again. If it may not, the error is that of the last attempt, with the
+// context's if that ended.
 func (b *backoff) wait(ctx context.Context, r request, last error) error {
 	failed, answered := errors.AsType[*Error](last)
 	limited := answered && failed.Status == http.StatusTooManyRequests // it had no effect

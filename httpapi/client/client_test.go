@@ -49,7 +49,9 @@ func (f *fake) client() *client.Client {
 
 func answer(status int, body string, headers ...string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
-		a := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}
+		a := &http.Response{
+			StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r,
+		}
 		for i := 0; i < len(headers); i += 2 {
 			a.Header.Set(headers[i], headers[i+1])
 		}
@@ -66,8 +68,9 @@ func hanging(r *http.Request) (*http.Response, error) {
 }
 
 const (
-	captured = `{"success":true,"merged":true,"data":{"leadId":"L1","opportunityValue":null},"warnings":[{"field":"phone","code":"EXTENSION","message":"was cut"}]}`
-	down     = `{"success":false,"message":"Service unavailable"}`
+	captured = `{"success":true,"merged":true,"data":{"leadId":"L1","opportunityValue":null},` +
+		`"warnings":[{"field":"phone","code":"EXTENSION","message":"was cut"}]}`
+	down = `{"success":false,"message":"Service unavailable"}`
 )
 
 func TestCapture_RepeatsTransientErrors(t *testing.T) {
@@ -110,10 +113,14 @@ func TestCapture_FinalErrors(t *testing.T) {
 		text    string
 	}{
 		"invalid": {
-			answer(400, `{"success":false,"message":"Validation failed","errors":[{"field":"phone","message":"is short"},{"field":"email","message":"is long"}],"arrivalId":"A1"}`, "X-Request-Id", "R1"),
+			answer(400,
+				`{"success":false,"message":"Validation failed","errors":[{"field":"phone","message":"is `+
+					`short"},{"field":"email","message":"is long"}],"arrivalId":"A1"}`, "X-Request-Id", "R1"),
 			client.Error{
 				Status: 400, Message: "Validation failed", ArrivalID: "A1", RequestID: "R1",
-				Fields: []client.FieldError{{Field: "phone", Message: "is short"}, {Field: "email", Message: "is long"}},
+				Fields: []client.FieldError{{Field: "phone", Message: "is short"}, {
+					Field: "email", Message: "is long",
+				}},
 			},
 			"leadlog: 400 Validation failed: phone is short; email is long",
 		},
@@ -121,7 +128,9 @@ func TestCapture_FinalErrors(t *testing.T) {
 			answer(409, `{"success":false,"message":"Known","code":"DUPLICATE_LEAD_SOURCE"}`),
 			client.Error{Status: 409, Message: "Known", Code: "DUPLICATE_LEAD_SOURCE"}, "leadlog: 409 Known",
 		},
-		"another server": {answer(404, "<html>"), client.Error{Status: 404, Message: "Not Found"}, "leadlog: 404 Not Found"},
+		"another server": {
+			answer(404, "<html>"), client.Error{Status: 404, Message: "Not Found"}, "leadlog: 404 Not Found",
+		},
 		"redirect": {
 			answer(301, "", "Location", "https://www.example.com/"),
 			client.Error{Status: 301, Message: "Moved Permanently: redirected to https://www.example.com/"},
@@ -129,7 +138,8 @@ func TestCapture_FinalErrors(t *testing.T) {
 		},
 		"longer than RetryFor": {
 			answer(429, `{"success":false,"message":"Stored","code":"STORAGE_LIMIT"}`, "Retry-After", "7200"),
-			client.Error{Status: 429, Message: "Stored", Code: "STORAGE_LIMIT", RetryAfter: 2 * time.Hour}, "leadlog: 429 Stored",
+			client.Error{Status: 429, Message: "Stored", Code: "STORAGE_LIMIT", RetryAfter: 2 * time.Hour},
+			"leadlog: 429 Stored",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +219,8 @@ func lines(statuses map[int]int) func(*http.Request) (*http.Response, error) {
 	var body strings.Builder
 	for n := range 10 {
 		if status := statuses[n]; status != 0 {
-			fmt.Fprintf(&body, `{"line":%d,"status":%d,"success":%t,"data":{"leadId":"L%d"},"message":"M","retryAfter":%d}`+"\n",
+			fmt.Fprintf(&body,
+				`{"line":%d,"status":%d,"success":%t,"data":{"leadId":"L%d"},"message":"M","retryAfter":%d}`+"\n",
 				n, status, status < 300, n, map[int]int{429: 3}[status])
 		}
 	}
@@ -224,7 +235,8 @@ func TestCaptureBatch_RepeatsLinesInPlace(t *testing.T) {
 			lines(map[int]int{2: 503, 4: 200}),
 			lines(map[int]int{2: 201}),
 		}}
-		outcomes, err := f.client().CaptureBatch(t.Context(), "batch", []client.Arrival{{Phone: "1"}, {Phone: "2"}, {Phone: "3"}, {Phone: "4"}})
+		outcomes, err := f.client().CaptureBatch(t.Context(), "batch",
+			[]client.Arrival{{Phone: "1"}, {Phone: "2"}, {Phone: "3"}, {Phone: "4"}})
 		require.NoError(t, err)
 		require.Len(t, f.sent, 3)
 		require.Equal(t, []string{
@@ -297,7 +309,8 @@ func TestReadWebhook_Signature(t *testing.T) {
 	require.NoError(t, err)
 	replaced, err := standardwebhooks.NewWebhook(other)
 	require.NoError(t, err)
-	body := `{"type":"lead.created","id":"E1","sequence":3,"data":{"leadId":"L1"},"changes":[{"field":"name","old":null,"new":"Asha"}]}`
+	body := `{"type":"lead.created","id":"E1","sequence":3,"data":{"leadId":"L1"},"changes":[{"field":"name",` +
+		`"old":null,"new":"Asha"}]}`
 	now := time.Now()
 	sign := func(by *standardwebhooks.Webhook, at time.Time) string {
 		signature, err := by.Sign("msg", at, []byte(body))
@@ -335,7 +348,8 @@ func TestReadWebhook_Signature(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.Equal(t, &client.Webhook{
-				DeliveryID: "msg", ID: "E1", Type: "lead.created", Sequence: 3, Data: json.RawMessage(`{"leadId":"L1"}`),
+				DeliveryID: "msg", ID: "E1", Type: "lead.created", Sequence: 3,
+				Data:    json.RawMessage(`{"leadId":"L1"}`),
 				Changes: []client.Change{{Field: "name", Old: json.RawMessage("null"), New: json.RawMessage(`"Asha"`)}},
 			}, w)
 		})

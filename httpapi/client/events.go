@@ -29,10 +29,10 @@ type Page struct {
 	Next   string  `json:"nextCursor"` // where the next page begins, also after a restart
 }
 
-// Events yields the account's events in the order of the log, each once, beginning after a cursor; with an empty one, at the beginning of
-// the log. It waits for new events until the context ends. Store a page's Next in the transaction that stores what you make of its events,
-// or else afterwards. Types are names such as lead.created or lead.*; without any, all are yielded. The credential is a JWT. The sequence
-// ends after an error.
+// Events yields the account's events in the order of the log, each once, beginning after a cursor; with an empty one,
+// at the beginning of the log. It waits for new events until the context ends. Store a page's Next in the transaction
+// that stores what you make of its events, or else afterwards. Types are names such as lead.created or lead.*; without
+// any, all are yielded. The credential is a JWT. The sequence ends after an error.
 func (c *Client) Events(ctx context.Context, after string, types ...string) iter.Seq2[Page, error] {
 	return func(yield func(Page, error) bool) {
 		for {

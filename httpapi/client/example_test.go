@@ -98,7 +98,9 @@ func ExampleClient_CaptureBatch() {
 
 func ExampleClient_Events() {
 	leads := client.Client{URL: os.Getenv("LEADLOG_URL"), Credential: os.Getenv("LEADLOG_TOKEN")}
-	captured, err := leads.Capture(context.Background(), "", client.Arrival{Name: "Jutta Weber", Email: "jutta@example.com"})
+	captured, err := leads.Capture(context.Background(), "", client.Arrival{
+		Name: "Jutta Weber", Email: "jutta@example.com",
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -155,7 +157,9 @@ func ExampleReadWebhook() {
 	secret = endpoint.Secret
 
 	leads := client.Client{URL: os.Getenv("LEADLOG_URL"), Credential: os.Getenv("LEADLOG_TOKEN")}
-	if _, err := leads.Capture(context.Background(), "", client.Arrival{Name: "Noor Khan", Email: "hook@example.com"}); err != nil {
+	if _, err := leads.Capture(context.Background(), "", client.Arrival{
+		Name: "Noor Khan", Email: "hook@example.com",
+	}); err != nil {
 		fmt.Println(err)
 		return
 	}

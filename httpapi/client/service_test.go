@@ -23,7 +23,8 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// The examples call a service of this process. They read its address and their credentials from the environment, like a caller's program.
+// The examples call a service of this process. They read its address and their credentials from the environment, like a
+// caller's program.
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(withService{m})) }
 
 type withService struct{ tests *testing.M }
@@ -65,8 +66,8 @@ func serve(ctx context.Context, listening func(net.Addr)) (err error) {
 		return err
 	}
 	if _, err = flags.Parse([]string{
-		"--addr=127.0.0.1:0", "--database-url=" + on, "--jwt-secret=" + key, "--claim-key=" + key, "--seal-key=" + key, "--tree-key=" + key,
-		"--webhook-allow-private=true", "--rate-limit=0",
+		"--addr=127.0.0.1:0", "--database-url=" + on, "--jwt-secret=" + key, "--claim-key=" + key, "--seal-key=" + key,
+		"--tree-key=" + key, "--webhook-allow-private=true", "--rate-limit=0",
 	}); err != nil {
 		return err
 	}
@@ -88,7 +89,9 @@ func serve(ctx context.Context, listening func(net.Addr)) (err error) {
 	}); err != nil {
 		return err
 	}
-	issued, err := app.Handlers.CreateToken(ctx, command.CreateToken{Caller: caller, Name: "examples", ExpiresInDays: 1})
+	issued, err := app.Handlers.CreateToken(ctx, command.CreateToken{
+		Caller: caller, Name: "examples", ExpiresInDays: 1,
+	})
 	if err != nil {
 		return err
 	}

@@ -16,14 +16,16 @@ import (
 
 // Webhook is a verified delivery.
 type Webhook struct {
-	DeliveryID string          `json:"-"`  // webhook-id, the same for each attempt: if you have processed it, answer 200 and do nothing
+	// webhook-id, the same for each attempt: if you have processed it, answer 200 and do nothing
+	DeliveryID string          `json:"-"`
 	ID         string          `json:"id"` // of the event
 	Type       string          `json:"type"`
 	Timestamp  time.Time       `json:"timestamp"`
 	Sequence   uint64          `json:"sequence"` // grows in the order of the log
 	Data       json.RawMessage `json:"data"`     // of an event of a lead: the Lead as of the event
 	Changes    []Change        `json:"changes"`  // of an event of a lead: what it changed
-	Touch      json.RawMessage `json:"touch"`    // of lead.created and lead.merged: the arrival, as a row of GET /api/v1/crm/touches
+	// of lead.created and lead.merged: the arrival, as a row of GET /api/v1/crm/touches
+	Touch json.RawMessage `json:"touch"`
 }
 
 // Change is a member of a lead that an event changed. A value is null when it is not set.
@@ -41,8 +43,9 @@ const (
 	maxWebhook         = 16 << 20 // bytes, far beyond any delivery
 )
 
-// ReadWebhook reads and verifies a request that leadlog sent to an endpoint with this whsec_ secret, by the Standard Webhooks
-// specification (www.standardwebhooks.com). For 24 hours after a rotation of the secret, the old and the new one verify.
+// ReadWebhook reads and verifies a request that leadlog sent to an endpoint with this whsec_ secret, by the Standard
+// Webhooks specification (www.standardwebhooks.com). For 24 hours after a rotation of the secret, the old and the new
+// one verify.
 func ReadWebhook(r *http.Request, secret string) (*Webhook, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxWebhook))
 	if err != nil {
@@ -58,7 +61,8 @@ func ReadWebhook(r *http.Request, secret string) (*Webhook, error) {
 	return w, nil
 }
 
-// Verify verifies the signature of a webhook that was received at a time. It returns ErrSignature unless one of the signatures is valid.
+// Verify verifies the signature of a webhook that was received at a time. It returns ErrSignature unless one of the
+// signatures is valid.
 func Verify(header http.Header, body []byte, secret string, received time.Time) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil || len(key) == 0 {

@@ -37,11 +37,13 @@ const resubmissionsShown = 5
 func (v *visit) arrivals() (screen, error) {
 	p := v.params()
 	shown := arrivalList{
-		filtered: p.filtered("state", "intakeId", "reason", "since", "until"), States: arrival.States(), Most: query.MaxQuarantined,
+		filtered: p.filtered("state", "intakeId", "reason", "since", "until"), States: arrival.States(),
+		Most:     query.MaxQuarantined,
 		MayWrite: v.identity.May("leads:write"),
 	}
 	filter := query.ArrivalFilter{
-		State: p.oneOf("state", arrival.States()...), IntakeID: p.text("intakeId"), Reason: p.text("reason"), Since: p.day("since"), Until: p.until("until"),
+		State: p.oneOf("state", arrival.States()...), IntakeID: p.text("intakeId"), Reason: p.text("reason"),
+		Since: p.day("since"), Until: p.until("until"),
 	}
 	page := p.page()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
@@ -64,9 +66,13 @@ func (v *visit) arrivals() (screen, error) {
 	if shown.Resubmitted, err = v.Resubmissions.Latest(v.ctx, v.identity.Account, resubmissionsShown); err != nil {
 		return screen{}, err
 	}
-	these := v.get("leads:read", "These arrivals", "/api/v1/crm/arrivals", "state", filter.State, "intakeId", filter.IntakeID, "reason", filter.Reason,
+	these := v.get("leads:read", "These arrivals", "/api/v1/crm/arrivals", "state", filter.State, "intakeId",
+		filter.IntakeID, "reason", filter.Reason,
 		"since", stamp(filter.Since), "until", stamp(filter.Until))
-	return screen{name: "arrivals", title: "Arrivals", data: shown, live: page.Cursor == "", calls: v.calls(these.withNote(oldestFirst))}, nil
+	return screen{
+		name: "arrivals", title: "Arrivals", data: shown, live: page.Cursor == "",
+		calls: v.calls(these.withNote(oldestFirst)),
+	}, nil
 }
 
 // namesOfIntakes are those of an account's intakes, by id.
@@ -107,7 +113,8 @@ func (v *visit) resubmitArrivals() (screen, error) {
 		return screen{}, err
 	}
 	err = v.Resubmissions.Add(v.ctx, resubmit.Request{
-		Account: v.identity.Account, IntakeID: id, Actor: v.caller.Actor, Credential: v.caller.Credential, RequestID: v.caller.Correlation,
+		Account: v.identity.Account, IntakeID: id, Actor: v.caller.Actor, Credential: v.caller.Credential,
+		RequestID: v.caller.Correlation,
 	})
 	return screen{redirect: v.path("/arrivals") + "?intakeId=" + id}, err
 }
@@ -141,17 +148,22 @@ func (v *visit) revealArrival() (screen, error) {
 			return nil
 		}
 		shown.Raw = of.Raw
-		return v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: command.RevealArrival, ArrivalID: of.ArrivalID})
+		return v.Commands.Reveal(v.ctx, command.Reveal{
+			Caller: v.caller, What: command.RevealArrival, ArrivalID: of.ArrivalID,
+		})
 	}, nil, nil)
 }
 
-func (v *visit) arrivalScreen(more func(*arrivalPage, query.ArrivalShown) error, values map[string]string, faults field.Errors) (screen, error) {
+func (v *visit) arrivalScreen(
+	more func(*arrivalPage, query.ArrivalShown) error, values map[string]string, faults field.Errors,
+) (screen, error) {
 	of, err := v.Query.Arrival(v.ctx, v.identity.Account, v.id("id"))
 	if err != nil {
 		return screen{}, missing(err, arrival.ErrNotFound)
 	}
 	shown := arrivalPage{
-		Arrival: of.Arrival, Kept: of.Raw != nil, Wrong: faults, Fetching: of.State == arrival.Received, MayWrite: v.identity.May("leads:write"),
+		Arrival: of.Arrival, Kept: of.Raw != nil, Wrong: faults, Fetching: of.State == arrival.Received,
+		MayWrite: v.identity.May("leads:write"),
 	}
 	if of.IntakeID != nil {
 		_, names, err := v.intakeNames()
@@ -175,7 +187,11 @@ func (v *visit) arrivalScreen(more func(*arrivalPage, query.ArrivalShown) error,
 		}
 	}
 	page := screen{name: "arrival", title: "Arrival", data: shown, live: v.reads()}
-	page.calls = v.calls(v.get("leads:read", "This arrival", "/api/v1/crm/arrivals/"+of.ArrivalID).withNote("The answer has the received data, unmasked, and is recorded in the audit log."))
+	page.calls = v.calls(
+		v.get("leads:read", "This arrival",
+			"/api/v1/crm/arrivals/"+
+				of.ArrivalID).withNote("The answer has the received data, unmasked, and is recorded in the audit log."),
+	)
 	if faults != nil {
 		page.status = http.StatusBadRequest
 	}
@@ -225,7 +241,8 @@ func (v *visit) confirmDiscard() (screen, error) {
 	}
 	at := v.path("/arrivals/" + of.ArrivalID)
 	return screen{name: "confirm", title: "Discard an arrival", data: confirmation{
-		Title: "Discard an arrival", Question: "Discard the arrival of " + time.Time(of.ReceivedAt).UTC().Format("2006-01-02 15:04:05") + "?",
+		Title:       "Discard an arrival",
+		Question:    "Discard the arrival of " + time.Time(of.ReceivedAt).UTC().Format("2006-01-02 15:04:05") + "?",
 		Consequence: "The received data is deleted and never becomes a lead. This cannot be undone.", Verb: "Discard",
 		Action: at + "/discard", Back: at, Grave: true,
 	}}, nil

@@ -14,7 +14,8 @@ import (
 //go:embed assets/*
 var assetFiles embed.FS
 
-// assets are the stylesheet, the script and the icon. Each is at a path that changes with it, and so may be cached forever.
+// assets are the stylesheet, the script and the icon. Each is at a path that changes with it, and so may be cached
+// forever.
 type assets struct {
 	base    string
 	paths   map[string]string // by name

@@ -59,9 +59,11 @@ func (v *visit) attribution() (screen, error) {
 	}
 	model, by, asOf := string(filter.Model), string(filter.By), p.text("asOf")
 	shown := attributionPage{
-		Wrong: p.wrong, Models: attribution.Models(), Keys: attribution.Keys(), Chips: p.chips("since", "until", "asOf"), Query: p.with("", ""),
+		Wrong: p.wrong, Models: attribution.Models(), Keys: attribution.Keys(),
+		Chips: p.chips("since", "until", "asOf"), Query: p.with("", ""),
 		Filter: map[string]string{
-			"model": model, "by": by, "asOf": asOf, "since": filter.Since.Format(time.DateOnly), "until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
+			"model": model, "by": by, "asOf": asOf, "since": filter.Since.Format(time.DateOnly),
+			"until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
 		},
 	}
 	page := screen{name: "attribution", title: "Attribution"}
@@ -77,8 +79,10 @@ func (v *visit) attribution() (screen, error) {
 	page.data = shown
 	since, until := stamp(filter.Since), stamp(filter.Until)
 	page.calls = v.calls(
-		v.get("leads:read", "These credits", "/api/v1/crm/attribution", "model", model, "by", by, "since", since, "until", until, "asOf", asOf),
-		v.program("leads:read", "As a report with its proof", "report attribution", "--model", model, "--by", by, "--since", since, "--until", until, "--as-of", asOf,
+		v.get("leads:read", "These credits", "/api/v1/crm/attribution", "model", model, "by", by, "since", since,
+			"until", until, "asOf", asOf),
+		v.program("leads:read", "As a report with its proof", "report attribution", "--model", model, "--by", by,
+			"--since", since, "--until", until, "--as-of", asOf,
 			"--out", "report.json"))
 	return page, nil
 }
@@ -88,7 +92,8 @@ func (v *visit) attributionFilter(p *params) (query.AttributionFilter, error) {
 	span := v.reportFilter(p)
 	filter := query.AttributionFilter{
 		Rules: attribution.Rules{
-			Model: p.model(), Since: span.Since, Until: span.Until, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+			Model: p.model(), Since: span.Since, Until: span.Until, Window: attribution.DefaultWindow,
+			HalfLife: attribution.DefaultHalfLife,
 		},
 		By: attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
 	}

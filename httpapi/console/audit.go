@@ -44,8 +44,9 @@ type proof struct {
 	Proven    int    // events
 	Disproven int
 	Pending   int
-	Earlier   int64  // size of the tree that this browser saw before, when it was proven to be the beginning of this one
-	Broken    string // why the tree is not proven; empty when it is
+	// size of the tree that this browser saw before, when it was proven to be the beginning of this one
+	Earlier int64
+	Broken  string // why the tree is not proven; empty when it is
 }
 
 // Good reports whether everything that is shown is as it was signed.
@@ -82,25 +83,32 @@ func (v *visit) audit() (screen, error) {
 		})
 	}
 	shown.parts = p.parts(page, list.NextCursor)
-	return screen{name: "audit", title: "Token history", data: shown, live: page.Cursor == "", calls: v.auditCalls(filter)}, nil
+	return screen{
+		name: "audit", title: "Token history", data: shown, live: page.Cursor == "", calls: v.auditCalls(filter),
+	}, nil
 }
 
 func (v *visit) auditCalls(f query.AuditFilter) []call {
 	since, until := stamp(f.Since), stamp(f.Until)
-	list := v.get("audit:read", "These token events", "/api/v1/crm/audit/tokens", "type", f.Type, "tokenId", f.TokenID, "since", since, "until", until)
+	list := v.get("audit:read", "These token events", "/api/v1/crm/audit/tokens", "type", f.Type, "tokenId", f.TokenID,
+		"since", since, "until", until)
 	var file call
 	if f.Type == "" && f.TokenID == "" {
 		file = v.program("audit:read", "As a CSV file", "export tokens", "--since", since, "--until", until)
 	}
-	return v.calls(list.withNote(oldestFirst), v.get("audit:read", "The checkpoint of the tree", "/api/v1/crm/audit/tree"), file)
+	return v.calls(list.withNote(oldestFirst),
+		v.get("audit:read", "The checkpoint of the tree", "/api/v1/crm/audit/tree"), file)
 }
 
 func auditFilter(p *params) query.AuditFilter {
-	return query.AuditFilter{Type: p.oneOf("type", query.TokenEventTypes()...), TokenID: p.text("tokenId"), Since: p.day("since"), Until: p.until("until")}
+	return query.AuditFilter{
+		Type: p.oneOf("type", query.TokenEventTypes()...), TokenID: p.text("tokenId"), Since: p.day("since"),
+		Until: p.until("until"),
+	}
 }
 
-// prove verifies every shown event against the checkpoint of the account's tree, and this checkpoint against the last one that this browser
-// saw. It verifies the signature with the public key, like an auditor.
+// prove verifies every shown event against the checkpoint of the account's tree, and this checkpoint against the last
+// one that this browser saw. It verifies the signature with the public key, like an auditor.
 func (v *visit) prove(events []query.TokenEvent) ([]provenEvent, proof, error) {
 	var p proof
 	tree, paths, err := v.Query.ProveTokenEvents(v.ctx, v.identity.Account, events)
@@ -138,7 +146,8 @@ func (v *visit) trust() merkle.Trust { return merkle.Trust{PublicKey: v.Tree.Pub
 
 const treeCookie = "leadlog_tree"
 
-// compareEarlier proves that the tree begins with the tree that this browser saw last, whose checkpoint it keeps in a cookie.
+// compareEarlier proves that the tree begins with the tree that this browser saw last, whose checkpoint it keeps in a
+// cookie.
 func (v *visit) compareEarlier(p *proof) error {
 	before, known := v.checkpointSeen()
 	switch {
@@ -164,7 +173,8 @@ func (v *visit) compareEarlier(p *proof) error {
 	return nil
 }
 
-// checkpointSeen is the checkpoint that this browser kept, if it is of this account and signed by the key that signs now.
+// checkpointSeen is the checkpoint that this browser kept, if it is of this account and signed by the key that signs
+// now.
 func (v *visit) checkpointSeen() (merkle.Checkpoint, bool) {
 	cookie, err := v.r.Cookie(treeCookie)
 	if err != nil {

@@ -39,12 +39,14 @@ func (v *visit) get(scope, about, path string, pairs ...string) call {
 func (v *visit) post(scope, about, path string, body any) call {
 	return call{
 		About: about, Scope: scope,
-		Text: `curl -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' -d '` + quoted(string(mustJSON(body))) + `' '` +
+		Text: `curl -H "Authorization: Bearer $TOKEN" -H 'Content-Type: ` +
+			`application/json' -d '` + quoted(string(mustJSON(body))) + `' '` +
 			quoted(v.service()+path) + "'",
 	}
 }
 
-// program is a subcommand of leadlog for the account. Pairs are flags and their values; those without a value are left out.
+// program is a subcommand of leadlog for the account. Pairs are flags and their values; those without a value are left
+// out.
 func (v *visit) program(scope, about, command string, pairs ...string) call {
 	text := "leadlog " + command
 	pairs = append([]string{"--account", v.identity.Account}, pairs...)

@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// chart has a column for each interval, made of a part for each source. This file computes the coordinates, and the template draws them.
-// The script shows the values of the column at the pointer or in focus.
+// chart has a column for each interval, made of a part for each source. This file computes the coordinates, and the
+// template draws them. The script shows the values of the column at the pointer or in focus.
 type chart struct {
 	Width, Height float64
 	Columns       []column
@@ -53,7 +53,8 @@ type column struct {
 	Then     string // that interval with its total; empty: there is no comparison
 }
 
-// part has its coordinates as text, because a page may have more than a thousand parts and a template is slow for each value.
+// part has its coordinates as text, because a page may have more than a thousand parts and a template is slow for each
+// value.
 type part struct {
 	Class string
 	Place template.HTMLAttr
@@ -87,23 +88,31 @@ func newChart(s series) chart {
 			parts[d.Day] = append(parts[d.Day], d)
 		}
 	}
-	c := chart{Width: chartWidth, Height: chartHeight, Title: s.title, Before: s.before, Period: intervalName(s.interval, s.steps[0]) + " to " + intervalName(s.interval, s.steps[len(s.steps)-1])}
+	c := chart{
+		Width: chartWidth, Height: chartHeight, Title: s.title, Before: s.before,
+		Period: intervalName(s.interval, s.steps[0]) + " to " + intervalName(s.interval, s.steps[len(s.steps)-1]),
+	}
 	for source, n := range bySource {
 		c.Total += n
 		c.Legend = append(c.Legend, legend{source, class(source), n})
 	}
-	slices.SortFunc(c.Legend, func(a, b legend) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Source, b.Source)) })
+	slices.SortFunc(c.Legend, func(a, b legend) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Source, b.Source))
+	})
 	if s.before != nil {
 		for _, d := range s.before.Counts {
 			then[d.Day] += s.count(d)
 			c.Then += s.count(d)
 		}
 	}
-	top := c.scale(slices.Max(slices.Concat(slices.Collect(maps.Values(totals)), slices.Collect(maps.Values(then)), []int{1})))
+	top := c.scale(
+		slices.Max(slices.Concat(slices.Collect(maps.Values(totals)), slices.Collect(maps.Values(then)), []int{1})),
+	)
 	pitch := (chartWidth - chartLeft) / float64(len(s.steps))
 	for i, day := range s.steps {
 		one := column{
-			x: chartLeft + float64(i)*pitch + pitch*.12, width: pitch * .76, Day: day.Format(time.DateOnly), Name: intervalName(s.interval, day), Total: totals[day],
+			x: chartLeft + float64(i)*pitch + pitch*.12, width: pitch * .76, Day: day.Format(time.DateOnly),
+			Name: intervalName(s.interval, day), Total: totals[day],
 		}
 		one.Middle = one.x + one.width/2
 		one.Reach = place(chartLeft+float64(i)*pitch, pitch, chartTop, floor-chartTop)

@@ -19,8 +19,8 @@ type earlier struct {
 	back   func(time.Time) time.Time // to the interval before that one is compared with
 }
 
-// earlierPeriod returns the period before that of a filter. It ends where the other begins, or up to six days earlier if this makes weeks
-// whole. Months are compared with months, whatever their lengths.
+// earlierPeriod returns the period before that of a filter. It ends where the other begins, or up to six days earlier
+// if this makes weeks whole. Months are compared with months, whatever their lengths.
 func earlierPeriod(f query.ReportFilter) *earlier {
 	since, until := f.Since.Truncate(day), f.Until.Add(day-1).Truncate(day)
 	days := int((until.Unix() - since.Unix()) / int64(day/time.Second))
@@ -66,9 +66,11 @@ func (e *earlier) Note() string {
 	case e.First.IsZero():
 		return "There are no data to compare with yet."
 	case !e.Known():
-		return "The first data are of " + e.First.Format(time.DateOnly) + ". The period before, " + e.Days() + ", has none."
+		return "The first data are of " + e.First.Format(time.DateOnly) + ". The period before, " + e.Days() +
+			", has none."
 	case e.First.After(e.Since):
-		return "The first data are of " + e.First.Format(time.DateOnly) + ", within the period before, " + e.Days() + "."
+		return "The first data are of " + e.First.Format(time.DateOnly) + ", within the " +
+			"period before, " + e.Days() + "."
 	}
 	return ""
 }

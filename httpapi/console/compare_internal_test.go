@@ -55,7 +55,10 @@ func TestChange_InPercent(t *testing.T) {
 	for _, c := range []struct {
 		current, before int
 		want            string
-	}{{3, 2, "+50.0 % from 2"}, {1, 2, "−50.0 % from 2"}, {2, 2, "±0 % from 2"}, {0, 3, "−100.0 % from 3"}, {5, 0, "from 0"}, {100001, 100000, "±0 % from 100,000"}} {
+	}{
+		{3, 2, "+50.0 % from 2"}, {1, 2, "−50.0 % from 2"}, {2, 2, "±0 % from 2"}, {0, 3, "−100.0 % from 3"},
+		{5, 0, "from 0"}, {100001, 100000, "±0 % from 100,000"},
+	} {
 		require.Equal(t, c.want, changeFrom(c.current, c.before))
 	}
 }

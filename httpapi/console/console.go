@@ -1,5 +1,5 @@
-// Package console serves the web console: pages rendered on the server, one stylesheet, and a small script that keeps a page up to
-// date. Pages load nothing from other hosts.
+// Package console serves the web console: pages rendered on the server, one stylesheet, and a small script that keeps a
+// page up to date. Pages load nothing from other hosts.
 //
 // Pages use the same queries as the API, and forms the same commands. Every request is authorized by the JWT that
 // the user signed in with.
@@ -55,7 +55,8 @@ type Trouble struct{ Name, Detail string }
 type Gate interface {
 	// SignIn verifies a JWT, within the address's limit of guesses.
 	SignIn(r *http.Request, jwt string) (Identity, error)
-	// Guess counts a failed attempt against the address's limit of guesses. The error reports that the limit is exceeded.
+	// Guess counts a failed attempt against the address's limit of guesses. The error reports that the limit is
+	// exceeded.
 	Guess(r *http.Request) error
 	// MayGuess reports, as an error, that the address's limit of guesses is exceeded.
 	MayGuess(r *http.Request) error
@@ -63,19 +64,23 @@ type Gate interface {
 	Caller(r *http.Request) command.Caller
 	// Secure reports whether the browser uses HTTPS.
 	Secure(r *http.Request) bool
-	// TakeOn counts a request with a session among those in flight, until done is called. The error reports that there are too
-	// many, in all or of the account.
+	// TakeOn counts a request with a session among those in flight, until done is called. The error reports that there
+	// are too many, in all or of the account.
 	TakeOn(r *http.Request, account string) (done func(), err error)
-	// Throttle counts a request of a kind against the quotas of an account. Charge charges the bytes that it has appended.
+	// Throttle counts a request of a kind against the quotas of an account. Charge charges the bytes that it has
+	// appended.
 	Throttle(r *http.Request, account string, kind quota.Kind) (charge func(), err error)
 	// EnterStream counts a read of a stream among the account's concurrent ones, until leave is called.
 	EnterStream(r *http.Request, account string) (leave func(), err error)
-	// Follow counts a page among those kept up to date, until leave is called. The error reports that there are too many.
+	// Follow counts a page among those kept up to date, until leave is called. The error reports that there are too
+	// many.
 	Follow(account string) (leave func(), err error)
 	// Export does the same for exports in flight.
 	Export(account string) (leave func(), err error)
 	// TryFilter applies a filter to the last events that an endpoint asks for. It has no effect.
-	TryFilter(r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string) (query.FilterPreview, error)
+	TryFilter(
+		r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string,
+	) (query.FilterPreview, error)
 	// Explain returns the answer to an error.
 	Explain(error) Failure
 	// Note records the route, the account and the error of a request for the access log.

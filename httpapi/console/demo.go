@@ -19,15 +19,20 @@ import (
 )
 
 // demoNames are those of the people in demo data. Their addresses are at example.com, which RFC 2606 reserves.
-var demoNames = strings.Split("Aarav Mehta,Ananya Rao,Ben Carter,Chloe Martin,Diego Alvarez,Divya Nair,Elena Rossi,Farhan Khan,Grace Kim,"+
-	"Hannah Weber,Ishaan Gupta,Jonas Berg,Kavya Iyer,Liam Murphy,Lucia Gomez,Maya Shah,Meera Pillai,Nadia Haddad,Neha Verma,Noah Fischer,"+
-	"Olivia Brown,Omar Aziz,Priya Menon,Rahul Das,Rohan Kapoor,Sara Lindberg,Sanjay Reddy,Sofia Costa,Tara Singh,Theo Laurent,Uma Krishnan,"+
+var demoNames = strings.Split("Aarav Mehta,Ananya Rao,Ben Carter,Chloe Martin,Diego Alvarez,Divya Nair,Elena "+
+	"Rossi,Farhan Khan,Grace Kim,"+
+	"Hannah Weber,Ishaan Gupta,Jonas Berg,Kavya Iyer,Liam Murphy,Lucia Gomez,Maya Shah,Meera Pillai,Nadia "+
+	"Haddad,Neha Verma,Noah Fischer,"+
+	"Olivia Brown,Omar Aziz,Priya Menon,Rahul Das,Rohan Kapoor,Sara Lindberg,Sanjay Reddy,Sofia Costa,Tara "+
+	"Singh,Theo Laurent,Uma Krishnan,"+
 	"Victor Novak,Vikram Joshi,Wei Chen,Yara Santos,Yusuf Demir,Zara Ali,Zoe Adams,Arjun Bose,Amelia Clark", ",")
 
 // demoSources are the sources of demo arrivals. Frequent ones are repeated.
 var demoSources = []struct{ source, utmSource, medium, campaign string }{
-	{"google_ad", "google", "cpc", "autumn sale"}, {"website", "", "", ""}, {"facebook_ad", "facebook", "paid social", "lookalike"},
-	{"landing", "newsletter", "email", "november news"}, {"google_ad", "google", "cpc", "brand"}, {"whatsapp", "", "", ""},
+	{"google_ad", "google", "cpc", "autumn sale"}, {"website", "", "", ""},
+	{"facebook_ad", "facebook", "paid social", "lookalike"},
+	{"landing", "newsletter", "email", "november news"}, {"google_ad", "google", "cpc", "brand"},
+	{"whatsapp", "", "", ""},
 	{"chatbot", "", "", ""}, {"website", "partner", "referral", "partner page"},
 }
 
@@ -38,13 +43,15 @@ type demoPost struct {
 	body map[string]jsontext.Value
 }
 
-// demoPosts returns made-up arrivals of the 30 days before now, oldest first. Every fourth person arrives again, from another source;
-// the phone of the last one is wrong.
+// demoPosts returns made-up arrivals of the 30 days before now, oldest first. Every fourth person arrives again, from
+// another source; the phone of the last one is wrong.
 func demoPosts(now time.Time) (posts []demoPost) {
 	add := func(i, touch, daysAgo int, fields map[string]any) {
 		from := demoSources[(i*3+touch*5)%len(demoSources)]
 		metadata := map[string]string{"source": from.source}
-		for name, value := range map[string]string{"utm_source": from.utmSource, "utm_medium": from.medium, "utm_campaign": from.campaign} {
+		for name, value := range map[string]string{
+			"utm_source": from.utmSource, "utm_medium": from.medium, "utm_campaign": from.campaign,
+		} {
 			if value != "" {
 				metadata[name] = value
 			}
@@ -61,7 +68,8 @@ func demoPosts(now time.Time) (posts []demoPost) {
 		first := 1 + (len(demoNames)-i)*28/len(demoNames)
 		email := strings.ReplaceAll(strings.ToLower(name), " ", ".") + "@example.com"
 		add(i, 0, first, map[string]any{
-			"name": name, "email": email, "opportunityValue": 5000 + i*7919%90*1000, "leadTemperature": []string{"warm", "hot", "cold"}[i%3],
+			"name": name, "email": email, "opportunityValue": 5000 + i*7919%90*1000,
+			"leadTemperature": []string{"warm", "hot", "cold"}[i%3],
 		})
 		for touch := 1; touch <= 2 && i%(4*touch) == 0; touch++ {
 			add(i, touch, first*(3-touch)/4, map[string]any{"email": email})
@@ -86,7 +94,8 @@ func demoStatus(i int, stages, won []string) string {
 func (v *visit) confirmDemo() (screen, error) {
 	return screen{name: "confirm", title: "Add demo data", data: confirmation{
 		Title: "Add demo data", Question: fmt.Sprintf("Add %d made-up leads to this account?", len(demoNames)),
-		Consequence: "They come in through an intake named “Demo data”, from several sources, with touches over the last 30 days, and some are won. " +
+		Consequence: "They come in through an intake named “Demo data”, from several sources, with touches over " +
+			"the last 30 days, and some are won. " +
 			"Webhook endpoints receive them like real leads. You can remove them later; the daily counts keep them.",
 		Verb: "Add demo data", Action: v.path("/demo"), Back: v.path("/"),
 	}}, nil
@@ -94,9 +103,10 @@ func (v *visit) confirmDemo() (screen, error) {
 
 // addDemo adds demo data. A repeated call, for example after a killed process, adds the missing part.
 func (v *visit) addDemo() (screen, error) {
-	created, err := v.Commands.CreateIntake(v.ctx, command.CreateIntake{Caller: v.caller, Demo: true, Intake: intake.Update{
-		Name: new("Demo data"), Kind: new(intake.Webhook), Signature: &event.IntakeSignature{Scheme: "bearer"},
-	}})
+	created, err := v.Commands.CreateIntake(v.ctx,
+		command.CreateIntake{Caller: v.caller, Demo: true, Intake: intake.Update{
+			Name: new("Demo data"), Kind: new(intake.Webhook), Signature: &event.IntakeSignature{Scheme: "bearer"},
+		}})
 	if err != nil {
 		return screen{}, err
 	}
@@ -126,7 +136,8 @@ func (v *visit) addDemo() (screen, error) {
 			continue // its status was set already, here or by a user
 		}
 		_, err := v.Commands.UpdateLead(v.ctx, command.UpdateLead{
-			Caller: v.caller, LeadID: lead.LeadID, Body: map[string]jsontext.Value{"status": mustJSON(demoStatus(i, stages, settings.State.WonStages))},
+			Caller: v.caller, LeadID: lead.LeadID,
+			Body: map[string]jsontext.Value{"status": mustJSON(demoStatus(i, stages, settings.State.WonStages))},
 		})
 		if err != nil {
 			return screen{}, err
@@ -146,7 +157,8 @@ func (v *visit) demoData() (query.DemoData, error) {
 func (v *visit) confirmDemoRemoval() (screen, error) {
 	return screen{name: "confirm", title: "Remove demo data", data: confirmation{
 		Title: "Remove demo data", Question: "Remove the demo data of this account?",
-		Consequence: "This deletes the intake “Demo data” and erases every lead that came only through it. Leads that also arrived another way stay, " +
+		Consequence: "This deletes the intake “Demo data” and erases every lead that came only through it. Leads " +
+			"that also arrived another way stay, " +
 			"and so do leads that others were joined into, and the daily counts. This cannot be undone.",
 		Verb: "Remove", Action: v.path("/demo/remove"), Back: v.path("/"), Grave: true,
 	}}, nil
@@ -186,7 +198,9 @@ func (v *visit) removeDemo() (screen, error) {
 
 // closeDemo discards quarantined arrivals of the intake of demo data, and deletes the intake.
 func (v *visit) closeDemo(intakeID string) error {
-	waiting, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{IntakeID: intakeID, State: arrival.Quarantined}, query.Page{Limit: rows})
+	waiting, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{
+		IntakeID: intakeID, State: arrival.Quarantined,
+	}, query.Page{Limit: rows})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,9 @@ import (
 const writeTimeout = time.Minute
 
 // exported sends a whole list of personal data, and records that on the log: before the first byte, and how it ended.
-func exported[T any](v *visit, p *params, what string, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
+func exported[T any](
+	v *visit, p *params, what string, sheet export.Sheet[T], items iter.Seq2[T, error],
+) (screen, error) {
 	shown, err := sent(v, p, sheet, items)
 	if v.r.Method == http.MethodHead { // shows nothing
 		return shown, err
@@ -44,8 +46,8 @@ func exported[T any](v *visit, p *params, what string, sheet export.Sheet[T], it
 // format is the ending of an export's address.
 func (v *visit) format() string { return strings.TrimPrefix(path.Ext(v.page.pattern), ".") }
 
-// sent sends a whole list. The header is sent with the first item, so that an earlier error is shown as a page. A later error closes the
-// connection, because an incomplete list must not look complete. The export ends with the session.
+// sent sends a whole list. The header is sent with the first item, so that an earlier error is shown as a page. A later
+// error closes the connection, because an incomplete list must not look complete. The export ends with the session.
 func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, error]) (screen, error) {
 	if err := p.wrong.Err(); err != nil {
 		return screen{}, err
@@ -65,7 +67,8 @@ func sent[T any](v *visit, p *params, sheet export.Sheet[T], items iter.Seq2[T, 
 		out := deadlineWriter{v.w, http.NewResponseController(v.w)}
 		rows, err := sheet.Write(out, format, export.While(v.stillAdmitted, items), begin)
 		v.rows, v.complete = rows, err == nil
-		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // for the bytes that net/http writes after the last item
+		// for the bytes that net/http writes after the last item
+		_ = out.control.SetWriteDeadline(time.Now().Add(writeTimeout))
 		if err != nil && begun {
 			v.Gate.Note(v.r, v.Base+v.page.pattern, v.identity.Account, err)
 			panic(http.ErrAbortHandler)
@@ -157,9 +160,10 @@ func (v *visit) exportDeliveries() (screen, error) {
 	id := v.id("id")
 	p := v.params()
 	filter := deliveryFilter(p)
-	return exported(v, p, "deliveries", export.Deliveries(), query.All(func(page query.Page) (query.List[query.Delivery], error) {
-		return v.Query.Deliveries(v.r.Context(), v.identity.Account, id, v.caller.ReadsLeads, filter, page)
-	}))
+	return exported(v, p, "deliveries", export.Deliveries(),
+		query.All(func(page query.Page) (query.List[query.Delivery], error) {
+			return v.Query.Deliveries(v.r.Context(), v.identity.Account, id, v.caller.ReadsLeads, filter, page)
+		}))
 }
 
 func (v *visit) exportProjections() (screen, error) {

@@ -15,10 +15,15 @@ func TestFailurePage_StatesOutcome(t *testing.T) {
 		page    failurePage
 		outcome string
 	}{
-		"a refused form":           {failurePage{Failure{Status: http.StatusNotFound}, false}, "Nothing was changed. "},
-		"a form without an answer": {failurePage{Failure{Status: http.StatusServiceUnavailable}, false}, "The action may have succeeded: check before you retry. "},
-		"page not found":           {failurePage{Failure{Status: http.StatusNotFound}, true}, ""},
-		"page unavailable":         {failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again shortly. "},
+		"a refused form": {failurePage{Failure{Status: http.StatusNotFound}, false}, "Nothing was changed. "},
+		"a form without an answer": {
+			failurePage{Failure{Status: http.StatusServiceUnavailable}, false},
+			"The action may have succeeded: check before you retry. ",
+		},
+		"page not found": {failurePage{Failure{Status: http.StatusNotFound}, true}, ""},
+		"page unavailable": {
+			failurePage{Failure{Status: http.StatusServiceUnavailable}, true}, "Try again shortly. ",
+		},
 	} {
 		page, err := pages.render("failure", layout{Data: c.page})
 		require.NoError(t, err, name)

@@ -48,8 +48,9 @@ func (v *visit) intakes() (screen, error) {
 		return screen{}, err
 	}
 	shown := intakeList{
-		Intakes: list.Items, Kinds: kindsOfIntake, Most: intake.MaxPerAccount, MayWrite: v.identity.May("intakes:write"),
-		parts: p.parts(page, list.NextCursor),
+		Intakes: list.Items, Kinds: kindsOfIntake, Most: intake.MaxPerAccount,
+		MayWrite: v.identity.May("intakes:write"),
+		parts:    p.parts(page, list.NextCursor),
 	}
 	these := v.get("intakes:read", "The intakes", "/api/v1/crm/intakes")
 	return screen{name: "intakes", title: "Intakes", data: shown, live: v.reads(), calls: v.calls(these)}, nil
@@ -75,7 +76,10 @@ func (v *visit) newIntake() (screen, error) {
 }
 
 func (v *visit) intakeForm(id, kind string, values map[string]string, wrong field.Errors) (screen, error) {
-	form := intakeForm{ID: id, Values: values, Each: intake.Splits(kind), Sources: lead.CanonicalSources(), Default: intake.DefaultSource(kind), Wrong: wrong}
+	form := intakeForm{
+		ID: id, Values: values, Each: intake.Splits(kind), Sources: lead.CanonicalSources(),
+		Default: intake.DefaultSource(kind), Wrong: wrong,
+	}
 	for _, one := range kindsOfIntake {
 		if one.Kind == kind {
 			form.Kind = one
@@ -122,9 +126,11 @@ func (v *visit) readIntake() (kind string, c intake.Update, values map[string]st
 		return new(form.Get(name))
 	}
 	c = intake.Update{
-		Name: text("name"), Source: text("source"), Redirect: text("redirect"), Honeypot: text("honeypot"), ExpectEvery: text("expectEvery"),
-		GraphURL: text("graphUrl"), Secret: secret("secret"), AppSecret: secret("appSecret"), VerifyToken: secret("verifyToken"),
-		AccessToken: secret("accessToken"), Each: text("each"), Handshake: text("handshake"), OnInvalid: text("onInvalid"),
+		Name: text("name"), Source: text("source"), Redirect: text("redirect"), Honeypot: text("honeypot"),
+		ExpectEvery: text("expectEvery"), GraphURL: text("graphUrl"), Secret: secret("secret"),
+		AppSecret: secret("appSecret"), VerifyToken: secret("verifyToken"),
+		AccessToken: secret("accessToken"), Each: text("each"), Handshake: text("handshake"),
+		OnInvalid: text("onInvalid"),
 	}
 	if form.Has("acceptGet") {
 		c.AcceptGet = new(form.Get("acceptGet") == "true")
@@ -151,10 +157,12 @@ func (v *visit) readIntake() (kind string, c intake.Update, values map[string]st
 	}
 	if form.Has("signature.scheme") {
 		c.Signature = &event.IntakeSignature{
-			Scheme: form.Get("signature.scheme"), Header: form.Get("signature.header"), Algorithm: form.Get("signature.algorithm"),
-			Encoding: form.Get("signature.encoding"), Prefix: form.Get("signature.prefix"), Format: form.Get("signature.format"),
+			Scheme: form.Get("signature.scheme"), Header: form.Get("signature.header"),
+			Algorithm: form.Get("signature.algorithm"), Encoding: form.Get("signature.encoding"),
+			Prefix: form.Get("signature.prefix"), Format: form.Get("signature.format"),
 			TimestampHeader: form.Get("signature.timestampHeader"), IDHeader: form.Get("signature.idHeader"),
-			Signed: form.Get("signature.signed"), Tolerance: form.Get("signature.tolerance"), Name: form.Get("signature.name"),
+			Signed: form.Get("signature.signed"), Tolerance: form.Get("signature.tolerance"),
+			Name: form.Get("signature.name"),
 		}
 	}
 	mapping := map[string]string{}
@@ -230,7 +238,8 @@ func (v *visit) intakeScreen(id string, once *shownIntake, preview intakePreview
 		MayWrite: v.identity.May("intakes:write"), MayRead: v.caller.ReadsLeads,
 	}
 	if shown.MayRead {
-		latest, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{IntakeID: id}, query.Page{Limit: latestArrivals})
+		latest, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{IntakeID: id},
+			query.Page{Limit: latestArrivals})
 		if err != nil {
 			return screen{}, err
 		}
@@ -254,9 +263,10 @@ func (v *visit) editIntake() (screen, error) {
 		return *value
 	}
 	values := map[string]string{
-		"name": record.Name, "source": record.Source, "origins": strings.Join(record.Origins, "\n"), "redirect": text(record.Redirect),
-		"honeypot": text(record.Honeypot), "expectEvery": text(record.ExpectEvery), "graphUrl": text(record.GraphURL),
-		"each": text(record.Each), "handshake": record.Handshake, "onInvalid": text(record.OnInvalid),
+		"name": record.Name, "source": record.Source, "origins": strings.Join(record.Origins, "\n"),
+		"redirect": text(record.Redirect), "honeypot": text(record.Honeypot), "expectEvery": text(record.ExpectEvery),
+		"graphUrl": text(record.GraphURL), "each": text(record.Each), "handshake": record.Handshake,
+		"onInvalid": text(record.OnInvalid),
 		"acceptGet": strconv.FormatBool(record.AcceptGet),
 	}
 	if record.RateLimit != nil {
@@ -266,10 +276,13 @@ func (v *visit) editIntake() (screen, error) {
 		values["challenge.provider"] = record.Challenge.Provider
 	}
 	if s := record.Signature; s != nil {
-		values["signature.scheme"], values["signature.header"], values["signature.algorithm"] = s.Scheme, text(s.Header), text(s.Algorithm)
-		values["signature.encoding"], values["signature.prefix"], values["signature.format"] = text(s.Encoding), text(s.Prefix), text(s.Format)
+		values["signature.scheme"], values["signature.header"], values["signature.algorithm"] = s.Scheme,
+			text(s.Header), text(s.Algorithm)
+		values["signature.encoding"], values["signature.prefix"], values["signature.format"] = text(s.Encoding),
+			text(s.Prefix), text(s.Format)
 		values["signature.timestampHeader"], values["signature.idHeader"] = text(s.TimestampHeader), text(s.IDHeader)
-		values["signature.signed"], values["signature.tolerance"], values["signature.name"] = text(s.Signed), text(s.Tolerance), text(s.Name)
+		values["signature.signed"], values["signature.tolerance"], values["signature.name"] = text(s.Signed),
+			text(s.Tolerance), text(s.Name)
 	}
 	for name, source := range record.Mapping {
 		values["mapping."+name] = source
@@ -282,7 +295,9 @@ func (v *visit) changeIntake() (screen, error) {
 	kind, change, values, err := v.readIntake()
 	var changed command.IntakeChanged
 	if err == nil {
-		changed, err = v.Commands.ChangeIntake(v.ctx, command.ChangeIntake{Caller: v.caller, IntakeID: id, Change: change})
+		changed, err = v.Commands.ChangeIntake(v.ctx, command.ChangeIntake{
+			Caller: v.caller, IntakeID: id, Change: change,
+		})
 	}
 	if faults, ok := wrong(err); ok {
 		return v.intakeForm(id, kind, values, faults)
@@ -320,9 +335,12 @@ func (v *visit) previewIntake() (screen, error) {
 		return screen{}, err
 	}
 	id := v.id("id")
-	preview := intakePreview{Body: form.Get("body"), ContentType: cmp.Or(form.Get("contentType"), "application/json"), Done: true}
+	preview := intakePreview{
+		Body: form.Get("body"), ContentType: cmp.Or(form.Get("contentType"), "application/json"), Done: true,
+	}
 	would, err := v.Commands.PreviewArrival(v.ctx, command.PreviewArrival{
-		Account: v.identity.Account, IntakeID: id, Request: intake.Request{ContentType: preview.ContentType, Body: []byte(preview.Body)},
+		Account: v.identity.Account, IntakeID: id,
+		Request: intake.Request{ContentType: preview.ContentType, Body: []byte(preview.Body)},
 	})
 	if err != nil {
 		return screen{}, err
@@ -355,7 +373,9 @@ func (v *visit) rotateIntakeSecret() (screen, error) {
 		return screen{}, err
 	}
 	id := v.id("id")
-	rotated, err := v.Commands.RotateIntakeSecret(v.ctx, command.RotateIntakeSecret{Caller: v.caller, IntakeID: id, Secret: new(form.Get("secret"))})
+	rotated, err := v.Commands.RotateIntakeSecret(v.ctx, command.RotateIntakeSecret{
+		Caller: v.caller, IntakeID: id, Secret: new(form.Get("secret")),
+	})
 	if err != nil {
 		return screen{}, err
 	}
@@ -372,11 +392,15 @@ func (v *visit) deleteIntake() (screen, error) {
 }
 
 func (v *visit) confirmIntakeSecret() (screen, error) {
-	return v.confirmIntake("secret", "Rotate the secret of", "Rotate", "The new secret is shown once. The current secret is refused at once, so the sender cannot deliver until it has the new one.")
+	return v.confirmIntake("secret", "Rotate the secret of", "Rotate",
+		"The new secret is shown once. The current secret is refused at once, so the sender cannot deliver until it "+
+			"has the new one.")
 }
 
 func (v *visit) confirmIntakeDeletion() (screen, error) {
-	return v.confirmIntake("delete", "Delete", "Delete", "Its address no longer answers, and its secrets are destroyed. Arrivals and leads are kept. This cannot be undone.")
+	return v.confirmIntake("delete", "Delete", "Delete",
+		"Its address no longer answers, and its secrets are destroyed. Arrivals and leads are kept. This "+
+			"cannot be undone.")
 }
 
 func (v *visit) confirmIntake(action, question, verb, consequence string) (screen, error) {
@@ -386,7 +410,7 @@ func (v *visit) confirmIntake(action, question, verb, consequence string) (scree
 	}
 	at := v.path("/intakes/" + record.IntakeID)
 	return screen{name: "confirm", title: question + " an intake", data: confirmation{
-		Title: question + " an intake", Question: question + " the intake " + record.Name + "?", Consequence: consequence, Verb: verb,
-		Action: at + "/" + action, Back: at, Grave: action == "delete",
+		Title: question + " an intake", Question: question + " the intake " + record.Name + "?",
+		Consequence: consequence, Verb: verb, Action: at + "/" + action, Back: at, Grave: action == "delete",
 	}}, nil
 }

@@ -91,7 +91,8 @@ func (v *visit) showLead(mask masker) (screen, error) {
 	if shown.Story, err = v.story(&shown, activity, span); err != nil {
 		return screen{}, err
 	}
-	if !shown.Past() && shown.Lead.JoinedInto == "" && !wantsStream(v.r) { // choices that were made would be lost by an update
+	// choices that were made would be lost by an update
+	if !shown.Past() && shown.Lead.JoinedInto == "" && !wantsStream(v.r) {
 		if shown.Parts, err = v.parts(p, timeline, mask); err != nil {
 			return screen{}, err
 		}
@@ -99,14 +100,16 @@ func (v *visit) showLead(mask masker) (screen, error) {
 	page := screen{name: "lead", title: "Lead " + id, data: shown, live: !mask.revealed && !shown.Past()}
 	if !shown.Past() {
 		at := "/api/v1/crm/leads/" + shown.Lead.LeadID
-		page.calls = v.calls(v.get("leads:read", "This lead", at).withNote(unmasked), v.get("leads:read", "Its events", at+"/events").withNote(oldestFirst+" "+unmasked),
-			v.get("leads:read", "Its sources", at+"/sources").withNote(unmasked), v.get("leads:read", "Its touches", "/api/v1/crm/touches", "leadId", shown.Lead.LeadID))
+		page.calls = v.calls(v.get("leads:read", "This lead", at).withNote(unmasked),
+			v.get("leads:read", "Its events", at+"/events").withNote(oldestFirst+" "+unmasked),
+			v.get("leads:read", "Its sources", at+"/sources").withNote(unmasked),
+			v.get("leads:read", "Its touches", "/api/v1/crm/touches", "leadId", shown.Lead.LeadID))
 	}
 	return page, nil
 }
 
-// storySpan is the time of a page of a story: from its first event to the first one of the page that follows in time. The first page
-// begins with time itself, and the last one ends with it.
+// storySpan is the time of a page of a story: from its first event to the first one of the page that follows in time.
+// The first page begins with time itself, and the last one ends with it.
 type storySpan struct{ since, until time.Time }
 
 func (s storySpan) has(at time.Time) bool {
@@ -213,8 +216,12 @@ func (v *visit) addOrigins(shown *leadPage, mask masker, p *params, id string) e
 }
 
 // activityWithin returns the activities of the lead's visitors in the time of the page.
-func (v *visit) activityWithin(shown *leadPage, mask masker, p *params, id string, at storySpan) (all []activityShown, err error) {
-	list, err := v.Query.LeadActivitySince(v.ctx, v.identity.Account, id, at.since, query.Page{Limit: rows, Cursor: p.text("activity")})
+func (v *visit) activityWithin(
+	shown *leadPage, mask masker, p *params, id string, at storySpan,
+) (all []activityShown, err error) {
+	list, err := v.Query.LeadActivitySince(v.ctx, v.identity.Account, id, at.since, query.Page{
+		Limit: rows, Cursor: p.text("activity"),
+	})
 	if err != nil && !errors.Is(err, query.ErrNotFound) {
 		return nil, err
 	}

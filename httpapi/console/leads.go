@@ -39,9 +39,10 @@ func (v *visit) leads() (screen, error) {
 		return screen{}, err
 	}
 	shown := leadList{
-		filtered: p.filtered("q", "phone", "email", "status", "source", "leadTemperature", "createdSince", "createdUntil", "shared"),
-		Several:  settings.State.SeveralPersons(),
-		Choices:  leadChoices{settings.State.Stages, lead.Sources(), lead.Temperatures()},
+		filtered: p.filtered("q", "phone", "email", "status", "source", "leadTemperature", "createdSince",
+			"createdUntil", "shared"),
+		Several: settings.State.SeveralPersons(),
+		Choices: leadChoices{settings.State.Stages, lead.Sources(), lead.Temperatures()},
 	}
 	shown.show("source", words)
 	shown.show("shared", func(value string) string {
@@ -76,21 +77,30 @@ func (v *visit) leadCalls(f query.LeadFilter) []call {
 		shared = "true"
 	}
 	list := v.get("leads:read", "These leads", "/api/v1/crm/leads", "q", f.Q, "status", f.Status, "source", f.Source,
-		"leadTemperature", f.LeadTemperature, "phone", f.Phone, "email", f.Email, "shared", shared, "createdSince", since, "createdUntil", until)
+		"leadTemperature", f.LeadTemperature, "phone", f.Phone, "email", f.Email, "shared", shared, "createdSince",
+		since, "createdUntil", until)
 	var file call
-	if (query.LeadFilter{CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil, Region: f.Region, Whole: f.Whole}) == f { // it has no other filters
-		file = v.program("leads:read", "As a CSV file", "export leads", "--since", since, "--until", until).withNote(recorded)
+	// it has no other filters
+	if (query.LeadFilter{
+		CreatedSince: f.CreatedSince, CreatedUntil: f.CreatedUntil, Region: f.Region, Whole: f.Whole,
+	}) == f {
+		file = v.program("leads:read", "As a CSV file", "export leads", "--since", since,
+			"--until", until).withNote(recorded)
 	}
-	return v.calls(list.withNote("The answer is not masked, and q may be a part of a value. Searches by name, phone or email are recorded in the audit log."), file)
+	return v.calls(
+		list.withNote("The answer is not masked, and q may be a part of a value. Searches by name, phone or email "+
+			"are recorded in the audit log."), file,
+	)
 }
 
-// leadFilter reads a phone and an email as a capture of the account would. A status may be a former stage of the account. A search finds
-// whole values alone: parts would reveal a masked value letter by letter.
+// leadFilter reads a phone and an email as a capture of the account would. A status may be a former stage of the
+// account. A search finds whole values alone: parts would reveal a masked value letter by letter.
 func leadFilter(p *params, settings account.State) query.LeadFilter {
 	region := cmp.Or(settings.Region, account.DefaultRegion)
 	f := query.LeadFilter{
-		Q: p.text("q"), Whole: true, Status: p.text("status"), Source: p.source(), LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
-		CreatedSince: p.day("createdSince"), CreatedUntil: p.until("createdUntil"), Region: region,
+		Q: p.text("q"), Whole: true, Status: p.text("status"), Source: p.source(),
+		LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
+		CreatedSince:    p.day("createdSince"), CreatedUntil: p.until("createdUntil"), Region: region,
 	}
 	if stage, known := account.Stage(settings.Stages, f.Status); known {
 		f.Status = stage
@@ -131,8 +141,8 @@ func fault(wrong field.Errors, name string) string {
 	return wrong[i].Message
 }
 
-// masker shows personal data masked, or unmasked on a page that is recorded as a reveal. A masked value distinguishes two people in
-// a list, but is not enough to contact one.
+// masker shows personal data masked, or unmasked on a page that is recorded as a reveal. A masked value distinguishes
+// two people in a list, but is not enough to contact one.
 type masker struct{ revealed bool }
 
 const dots = "•••"
@@ -196,11 +206,12 @@ func plain(value jsontext.Value) string {
 	return string(value)
 }
 
-// impersonal are the members of events, and fields of leads, without personal data. All others are masked, so a new one is masked until
-// it is listed here.
+// impersonal are the members of events, and fields of leads, without personal data. All others are masked, so a new one
+// is masked until it is listed here.
 var impersonal = []string{
-	"contactUID", "nameDerived", "status", "leadTemperature", "opportunityId", "opportunityValue", "source", "newSource",
-	"changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into", "joined",
+	"contactUID", "nameDerived", "status", "leadTemperature", "opportunityId", "opportunityValue", "source",
+	"newSource", "changed", "emailHeldBy", "removedFields", "claims", "code", "leadId", "other", "from", "into",
+	"joined",
 }
 
 // raw returns the data of an event as it is on the log, indented.
@@ -214,15 +225,16 @@ func (m masker) raw(data jsontext.Value) string {
 			members[name] = jsontext.Value(`"` + dots + `"`)
 		}
 	}
-	text, err := json.Marshal(members, json.Deterministic(true), jsontext.WithIndent("  "), jsontext.AllowInvalidUTF8(true))
+	text, err := json.Marshal(members, json.Deterministic(true), jsontext.WithIndent("  "),
+		jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return dots
 	}
 	return string(text)
 }
 
-// address returns the URL of a page that a visitor saw, masked except for the site, because the path and the query may name a
-// person.
+// address returns the URL of a page that a visitor saw, masked except for the site, because the path and the query may
+// name a person.
 func (m masker) address(of string) string {
 	if m.revealed || of == "" {
 		return of

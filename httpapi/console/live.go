@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A live page is rendered once a second, or less often if that takes long. A comment line is sent regularly, so that no proxy closes the
-// connection as idle.
+// A live page is rendered once a second, or less often if that takes long. A comment line is sent regularly, so that no
+// proxy closes the connection as idle.
 const (
 	liveInterval  = time.Second
 	liveShare     = 4 // all live pages together are being rendered a fourth of the time
@@ -21,8 +21,8 @@ func wantsStream(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream")
 }
 
-// stream sends a page, and again whenever it has changed, until the browser disconnects, the session ends or the service stops. The
-// script replaces the parts of the page that have changed.
+// stream sends a page, and again whenever it has changed, until the browser disconnects, the session ends or the
+// service stops. The script replaces the parts of the page that have changed.
 func (v *visit) stream() {
 	leave, err := v.Gate.Follow(v.identity.Account)
 	if err != nil {
@@ -71,7 +71,8 @@ func (v *visit) stream() {
 	}
 }
 
-// livePause is how long a page waits before it is rendered again, given how long rendering took and how many pages are live.
+// livePause is how long a page waits before it is rendered again, given how long rendering took and how many pages are
+// live.
 func livePause(took time.Duration, pages int64) time.Duration {
 	return max(liveInterval, liveShare*time.Duration(pages)*took)
 }
@@ -90,11 +91,12 @@ func (v *visit) again() ([]byte, error) {
 	})
 }
 
-// sse returns a text as one server-sent event. A carriage return ends a line there too, and text after it, which may come from an
-// endpoint's answer or a lead's metadata, would be read as fields of the event.
+// sse returns a text as one server-sent event. A carriage return ends a line there too, and text after it, which may
+// come from an endpoint's answer or a lead's metadata, would be read as fields of the event.
 func sse(text []byte) []byte {
 	var out bytes.Buffer
-	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n")) // as HTML is read
+	// as HTML is read
+	text = bytes.ReplaceAll(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n")), []byte("\r"), []byte("\n"))
 	for line := range bytes.Lines(text) {
 		out.WriteString("data: ")
 		out.Write(bytes.TrimSuffix(line, []byte("\n")))

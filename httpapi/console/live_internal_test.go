@@ -7,10 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Live pages contain responses of endpoints and metadata of forms, so lines of such text must not start a field of the event stream.
+// Live pages contain responses of endpoints and metadata of forms, so lines of such text must not start a field of the
+// event stream.
 func TestLivePage_EscapesEventStream(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "data: <td>ok\ndata: event: end\ndata: \ndata: retry: 1</td>\n\n", string(sse([]byte("<td>ok\revent: end\r\n\rretry: 1</td>"))))
+	require.Equal(t, "data: <td>ok\ndata: event: end\ndata: \ndata: retry: 1</td>\n\n",
+		string(sse([]byte("<td>ok\revent: end\r\n\rretry: 1</td>"))))
 	require.Equal(t, "data: a\ndata: b\n\n", string(sse([]byte("a\r\nb\n"))))
 }
 

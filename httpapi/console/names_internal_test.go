@@ -30,9 +30,12 @@ import (
 func TestNames_CoverCatalogue(t *testing.T) {
 	t.Parallel()
 	for what, ids := range map[string][]string{
-		"source": lead.Sources(), "kind of intake": intake.Kinds(), "state of an arrival": arrival.States(), "state of a delivery": query.DeliveryStates(),
-		"state": {"enabled", "disabled", intake.Active, intake.Silent, "expired", "deleted"}, "type of the audit log": query.TrailTypes(),
-		"token event": query.TokenEventTypes(), "type sent": query.DeliveryTypes(), "model": attribution.Models(), "key": attribution.Keys(),
+		"source": lead.Sources(), "kind of intake": intake.Kinds(), "state of an arrival": arrival.States(),
+		"state of a delivery":   query.DeliveryStates(),
+		"state":                 {"enabled", "disabled", intake.Active, intake.Silent, "expired", "deleted"},
+		"type of the audit log": query.TrailTypes(), "token event": query.TokenEventTypes(),
+		"type sent": query.DeliveryTypes(), "model": attribution.Models(),
+		"key":      attribution.Keys(),
 		"interval": {query.Day, query.Week, query.Month},
 	} {
 		require.NotEmpty(t, ids, what)
@@ -60,7 +63,8 @@ func TestNames_CoverCatalogue(t *testing.T) {
 	require.Equal(t, "received", stage("received"), "the account's own, not the state of an arrival")
 }
 
-// Every member of a record of the audit log has a display name. Members of token and lead events are renamed or left out in the log.
+// Every member of a record of the audit log has a display name. Members of token and lead events are renamed or left
+// out in the log.
 func TestNames_CoverRecords(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"expiresInDays", "previousExpiresAt", "from", "field", "leads", "secret"} {
@@ -91,7 +95,9 @@ func TestShort_KeepsSuffix(t *testing.T) {
 }
 
 // odd matches words and phrases that are correct but not terms of the field.
-var odd = regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|believed?|unborn|heir|departed|bequeath|patience|folded from|what became of|what was posted|in hand|at hand|the moment|gives? up|passes by|lets nobody|token audit|projections?)\b`)
+var odd = regexp.MustCompile(`(?i)\b(whoever|nobody|somebody|believed?|unborn|heir|departed|bequeath|patience|folded ` +
+	`from|what became of|what was posted|in hand|at hand|the moment|gives? up|passes by|lets nobody|token ` +
+	`audit|projections?)\b`)
 
 var (
 	action  = regexp.MustCompile(`\{\{[^}]*\}\}`)
@@ -112,11 +118,14 @@ func TestCopy_UsesPlainTerms(t *testing.T) {
 	for _, page := range pages {
 		source, err := fs.ReadFile(templateFiles, page)
 		require.NoError(t, err)
-		require.Empty(t, odd.FindAllString(address.ReplaceAllString(action.ReplaceAllString(string(source), ""), ""), -1), page)
+		require.Empty(t,
+			odd.FindAllString(address.ReplaceAllString(action.ReplaceAllString(string(source), ""), ""), -1), page)
 	}
 	files, err := fs.Glob(os.DirFS("."), "*.go")
 	require.NoError(t, err)
-	for _, file := range slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+	for _, file := range slices.DeleteFunc(files, func(name string) bool {
+		return strings.HasSuffix(name, "_test.go")
+	}) {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		require.NoError(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {

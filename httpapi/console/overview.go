@@ -69,13 +69,18 @@ func (v *visit) overview() (screen, error) {
 		}
 		shown.Endpoints = list.Items
 	}
-	calls := v.calls(v.get("leads:read", "Captures by day and source", "/api/v1/crm/sources/report", "since", shown.Since+"T00:00:00Z"), v.endpointsCall())
+	calls := v.calls(
+		v.get("leads:read", "Captures by day and source", "/api/v1/crm/sources/report", "since",
+			shown.Since+"T00:00:00Z"), v.endpointsCall(),
+	)
 	return screen{name: "overview", title: "Overview", data: shown, live: true, calls: calls}, nil
 }
 
 func (v *visit) addArrivals(to *overview) error {
 	today := v.Now().UTC().Truncate(day)
-	shown := query.ReportFilter{Interval: query.Day, Since: today.AddDate(0, 0, 1-chartDays), Until: today.AddDate(0, 0, 1)}
+	shown := query.ReportFilter{
+		Interval: query.Day, Since: today.AddDate(0, 0, 1-chartDays), Until: today.AddDate(0, 0, 1),
+	}
 	to.Since = shown.Since.Format(time.DateOnly)
 	p, from := v.params(), shown.Since
 	var err error
@@ -90,12 +95,15 @@ func (v *visit) addArrivals(to *overview) error {
 	if err != nil {
 		return err
 	}
-	begin, _ := slices.BinarySearchFunc(days, shown.Since, func(d query.DayCount, at time.Time) int { return d.Day.Compare(at) })
+	begin, _ := slices.BinarySearchFunc(days, shown.Since, func(d query.DayCount, at time.Time) int {
+		return d.Day.Compare(at)
+	})
 	if to.Before != nil {
 		to.Before.Counts = days[:begin]
 	}
 	drawn := newChart(series{
-		title: "Captures by day and source", interval: query.Day, steps: steps(shown), counts: days[begin:], count: captures, before: to.Before,
+		title: "Captures by day and source", interval: query.Day, steps: steps(shown), counts: days[begin:],
+		count: captures, before: to.Before,
 	})
 	drawn.Switch = p.compared()
 	to.Chart = &drawn
@@ -171,6 +179,7 @@ func (v *visit) usage() (screen, error) {
 		return screen{}, err
 	}
 	shown := usagePage{days, settings.State.RetentionDays, strings.Join(settings.State.KeepStages, ", ")}
-	calls := v.calls(v.get("leads:read", "Usage by day", "/api/v1/crm/usage"), v.get("leads:read", "Leads that are due to be erased", "/api/v1/crm/retention"))
+	calls := v.calls(v.get("leads:read", "Usage by day", "/api/v1/crm/usage"),
+		v.get("leads:read", "Leads that are due to be erased", "/api/v1/crm/retention"))
 	return screen{name: "usage", title: "Usage", data: shown, live: true, calls: calls}, nil
 }

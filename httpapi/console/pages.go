@@ -52,7 +52,10 @@ func pages() []page {
 		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, revealing((*visit).unmaskedLead)},
 		{get, "/leads/{id}/split", leads + " " + leadsWrite, quota.Stream, (*visit).previewSplit},
 		{post, "/leads/{id}/split", leads + " " + leadsWrite, quota.StreamWrite, (*visit).splitLead},
-		{post, "/leads/{id}/split/reveal", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).unmaskedSplit)},
+		{
+			post, "/leads/{id}/split/reveal", leads + " " + leadsWrite, quota.StreamWrite,
+			revealing((*visit).unmaskedSplit),
+		},
 
 		{get, "/leads/{id}/events/{event}/evidence.json", leads, quota.StreamWrite, revealing((*visit).evidence)},
 
@@ -113,7 +116,8 @@ func pages() []page {
 		{get, "/projections", "", quota.Read, (*visit).projections},
 		{get, "/usage", leads, quota.Read, (*visit).usage},
 	}
-	// An export is at the address of its page, with .csv, .ndjson or .parquet. One of personal data is recorded, and so counts as a write.
+	// An export is at the address of its page, with .csv, .ndjson or .parquet. One of personal data is recorded, and so
+	// counts as a write.
 	for _, e := range []page{
 		{get, "/leads", leads, quota.Write, (*visit).exportLeads},
 		{get, "/sources", leads, quota.Read, (*visit).exportReport},
@@ -139,7 +143,9 @@ func revealing(show func(*visit) (screen, error)) func(*visit) (screen, error) {
 	return func(v *visit) (screen, error) {
 		shown, err := show(v)
 		if err == nil {
-			err = v.Commands.Reveal(v.ctx, command.Reveal{Caller: v.caller, What: command.RevealOne, LeadID: v.id("id")})
+			err = v.Commands.Reveal(v.ctx, command.Reveal{
+				Caller: v.caller, What: command.RevealOne, LeadID: v.id("id"),
+			})
 		}
 		return shown, err
 	}

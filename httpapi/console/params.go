@@ -32,7 +32,8 @@ func (p *params) text(name string) string {
 	return value
 }
 
-// oneOf reads one of a few values, in any letter case. Any other is wrong, as it is for the API: an empty list would look like a result.
+// oneOf reads one of a few values, in any letter case. Any other is wrong, as it is for the API: an empty list would
+// look like a result.
 func (p *params) oneOf(name string, values ...string) string {
 	return p.wrong.OneOf(name, p.text(name), values...)
 }
@@ -46,7 +47,8 @@ func (p *params) day(name string) time.Time {
 
 // moment reads a time, UTC unless it says otherwise. The zero time when none is given.
 func (p *params) moment(name string) time.Time {
-	return p.read(name, "must be a time such as 2006-01-02T15:04", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339, time.DateOnly)
+	return p.read(name, "must be a time such as 2006-01-02T15:04", "2006-01-02T15:04", "2006-01-02T15:04:05",
+		time.RFC3339, time.DateOnly)
 }
 
 func (p *params) read(name, message string, layouts ...string) time.Time {
@@ -105,9 +107,10 @@ type chip struct{ Name, Label, Value, Without, Bare string }
 
 // labels are the display names of filters on their chips.
 var labels = map[string]string{
-	"q": "Search", "status": "Status", "source": "Source", "leadTemperature": "Temperature", "phone": "Phone", "email": "Email",
-	"createdSince": "Created from", "createdUntil": "Created to", "since": "From", "until": "To", "interval": "By", "asOf": "As of",
-	"state": "Status", "intakeId": "Intake", "reason": "Field to correct", "type": "Event", "tokenId": "Token", "shared": "Persons", "actor": "User", "subject": "Object",
+	"q": "Search", "status": "Status", "source": "Source", "leadTemperature": "Temperature", "phone": "Phone",
+	"email": "Email", "createdSince": "Created from", "createdUntil": "Created to", "since": "From", "until": "To",
+	"interval": "By", "asOf": "As of", "state": "Status", "intakeId": "Intake", "reason": "Field to correct",
+	"type": "Event", "tokenId": "Token", "shared": "Persons", "actor": "User", "subject": "Object",
 }
 
 // chips are those of the filters that are set.
@@ -119,7 +122,9 @@ func (p *params) chips(names ...string) (set []chip) {
 	}
 	for _, name := range names {
 		if value := strings.TrimSpace(p.values.Get(name)); value != "" {
-			set = append(set, chip{name, labels[name], value, cmp.Or(first.with(name, ""), "?"), cmp.Or(bare.with("", ""), "?")})
+			set = append(set, chip{
+				name, labels[name], value, cmp.Or(first.with(name, ""), "?"), cmp.Or(bare.with("", ""), "?"),
+			})
 		}
 	}
 	return set
@@ -143,7 +148,8 @@ func (p *params) filtered(names ...string) filtered {
 	return f
 }
 
-// with returns the query string of this page with another value of a parameter, or without it; empty if it has no parameter.
+// with returns the query string of this page with another value of a parameter, or without it; empty if it has no
+// parameter.
 func (p *params) with(name, value string) string {
 	values := url.Values{}
 	for key, all := range p.values {

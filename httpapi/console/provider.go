@@ -11,38 +11,42 @@ import (
 	"github.com/leadlog/leadlog/httpapi/oidc"
 )
 
-// Signing in at a provider redirects the browser to another site and back. The state of the sign-in is in a cookie and not in the
-// service, so that any process may complete it. Unlike the session's cookie, browsers send it when another site redirects here.
+// Signing in at a provider redirects the browser to another site and back. The state of the sign-in is in a cookie and
+// not in the service, so that any process may complete it. Unlike the session's cookie, browsers send it when another
+// site redirects here.
 
 const (
 	pendingCookie = "leadlog_signin"
 	pendingFor    = "sign-in at a provider" // the sealed value's purpose, so that it is not taken for a session
-	// idTokenCookie has the ID token of a session. It is sent when the person signs out, and then shown to the provider.
+	// idTokenCookie has the ID token of a session. It is sent when the person signs out, and then shown to the
+	// provider.
 	idTokenCookie = "leadlog_idtoken"
 	idTokenFor    = "ID token of a session"
 	maxCookie     = 3800 // bytes of a value; browsers keep cookies of up to 4096
 )
 
-// onward is a page that redirects to another address. For the browser the request comes from this page: it sends the session's cookie to
-// the console, and a form may redirect to another site.
+// onward is a page that redirects to another address. For the browser the request comes from this page: it sends the
+// session's cookie to the console, and a form may redirect to another site.
 type onward struct {
 	Message, Label, Address string
 }
 
 func (v *visit) pendingCookie(value string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: v.cookieOf(v.r, pendingCookie), Value: value, Path: v.path("/sign-in"), MaxAge: age, HttpOnly: true, Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteLaxMode,
+		Name: v.cookieOf(v.r, pendingCookie), Value: value, Path: v.path("/sign-in"), MaxAge: age, HttpOnly: true,
+		Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteLaxMode,
 	}
 }
 
 func (v *visit) idTokenCookie(value string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: v.cookieOf(v.r, idTokenCookie), Value: value, Path: v.path("/sign-out"), MaxAge: age, HttpOnly: true, Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteStrictMode,
+		Name: v.cookieOf(v.r, idTokenCookie), Value: value, Path: v.path("/sign-out"), MaxAge: age, HttpOnly: true,
+		Secure: v.Gate.Secure(v.r), SameSite: http.SameSiteStrictMode,
 	}
 }
 
-// keepIDToken stores an ID token in a cookie until the person signs out. A token that is too large for a cookie is not stored, because
-// most providers end a session without it too.
+// keepIDToken stores an ID token in a cookie until the person signs out. A token that is too large for a cookie is not
+// stored, because most providers end a session without it too.
 func (v *visit) keepIDToken(idToken string) error {
 	sealed, err := v.box.Seal([]byte(idToken), []byte(idTokenFor))
 	if err != nil {
@@ -93,7 +97,8 @@ func (v *visit) beginProvider() (screen, error) {
 	if v.Provider == nil {
 		return screen{}, errNoPage
 	}
-	address, pending, err := v.Provider.Begin(v.ctx, v.origin()+v.path("/sign-in/callback"), v.destination(v.r.URL.Query().Get("next")))
+	address, pending, err := v.Provider.Begin(v.ctx, v.origin()+v.path("/sign-in/callback"),
+		v.destination(v.r.URL.Query().Get("next")))
 	if err != nil {
 		return v.refusedBy(err)
 	}
@@ -135,14 +140,19 @@ func (v *visit) endProvider() (screen, error) {
 		return v.refusedBy(err)
 	}
 	v.identity = Identity{
-		Account: person.Account, Subject: person.Subject, Scopes: person.Scopes, Issued: person.Issued, Expires: person.Expires, Provider: true,
+		Account: person.Account, Subject: person.Subject, Scopes: person.Scopes, Issued: person.Issued,
+		Expires: person.Expires, Provider: true,
 	}
 	err = v.Directory.AdmitJWT(v.ctx, person.Account, person.Issued, command.NoCache)
 	switch {
 	case errors.Is(err, command.ErrNotProvisioned):
-		return v.refusedBy(&oidc.NotAllowedError{Reason: "Your user at the sign-in provider belongs to the account " + person.Account + ", which does not exist here."})
+		return v.refusedBy(&oidc.NotAllowedError{
+			Reason: "Your user at the sign-in provider belongs to the account " + person.Account + ", which does not " +
+				"exist here.",
+		})
 	case errors.Is(err, command.ErrUnauthorized):
-		return v.refusedSignIn(pending.Next, "Your account has ended all sessions since you signed in at the provider. Sign in again.", err), nil
+		return v.refusedSignIn(pending.Next,
+			"Your account has ended all sessions since you signed in at the provider. Sign in again.", err), nil
 	case err != nil:
 		return screen{}, err
 	}
@@ -175,7 +185,8 @@ func (v *visit) refusedBy(err error) (screen, error) {
 	case errors.Is(err, oidc.ErrRefused):
 		message = "The sign-in provider denied access. Sign in again, or ask your administrator."
 	case errors.Is(err, oidc.ErrUnavailable):
-		message, status = "The sign-in provider cannot be reached. Try again in a minute.", http.StatusServiceUnavailable
+		message, status = "The sign-in provider cannot be reached. Try again in a minute.",
+			http.StatusServiceUnavailable
 	case errors.Is(err, oidc.ErrNotConfirmed):
 		message = "The sign-in provider did not confirm the sign-in. Sign in again."
 		if err := v.Gate.Guess(v.r); err != nil {
@@ -198,7 +209,8 @@ func (v *visit) signOut() (screen, error) {
 		if address := v.Provider.SignOut(v.ctx, v.origin()+v.path("/sign-in"), idToken); address != "" {
 			v.signedIn = false
 			return screen{name: "onward", title: "Signed out", data: onward{
-				"You are signed out here. You are being signed out at the sign-in provider too.", "Sign out there", address,
+				"You are signed out here. You are being signed out at the sign-in provider too.", "Sign out there",
+				address,
 			}}, nil
 		}
 	}

@@ -42,8 +42,8 @@ func newBox(key []byte) *sealbox.Box {
 
 const cookieName = "leadlog_console"
 
-// cookieOf returns a cookie's name. Over https it has a prefix that makes browsers accept it over https only, so that no other host
-// of the network can replace it. The prefix __Host- would need the path /.
+// cookieOf returns a cookie's name. Over https it has a prefix that makes browsers accept it over https only, so that
+// no other host of the network can replace it. The prefix __Host- would need the path /.
 func (c *Console) cookieOf(r *http.Request, name string) string {
 	if c.Gate.Secure(r) {
 		return "__Secure-" + name
@@ -54,7 +54,8 @@ func (c *Console) cookieOf(r *http.Request, name string) string {
 // cookie returns a cookie that browsers send only to the console, and only from its own pages.
 func (c *Console) cookie(r *http.Request, value string) *http.Cookie {
 	return &http.Cookie{
-		Name: c.cookieOf(r, cookieName), Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r), SameSite: http.SameSiteStrictMode,
+		Name: c.cookieOf(r, cookieName), Value: value, Path: c.Base, HttpOnly: true, Secure: c.Gate.Secure(r),
+		SameSite: http.SameSiteStrictMode,
 	}
 }
 
@@ -81,7 +82,8 @@ func (c *Console) end(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, cookie)
 }
 
-// identity returns the user of the session that the browser's cookie holds. Not ok: there is no session, or it has expired.
+// identity returns the user of the session that the browser's cookie holds. Not ok: there is no session, or it has
+// expired.
 func (c *Console) identity(r *http.Request) (i Identity, ok bool) {
 	cookie, err := r.Cookie(c.cookieOf(r, cookieName))
 	if err != nil {

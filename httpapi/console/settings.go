@@ -69,7 +69,9 @@ func (v *visit) identityScreen(shown identityPage) (screen, error) {
 		page.status = http.StatusBadRequest
 	}
 	if v.reads() {
-		page.calls = v.calls(v.get(adminScope, "All settings of this account", "/api/v1/admin/accounts/"+v.identity.Account))
+		page.calls = v.calls(
+			v.get(adminScope, "All settings of this account", "/api/v1/admin/accounts/"+v.identity.Account),
+		)
 	}
 	return page, nil
 }
@@ -80,7 +82,9 @@ func (v *visit) identityForm() (shown identityPage, want account.Settings, err e
 	if err != nil {
 		return shown, want, err
 	}
-	shown = identityPage{IgnoredContacts: form.Get("ignoredContacts"), SharedAfter: strings.TrimSpace(form.Get("sharedAfter"))}
+	shown = identityPage{
+		IgnoredContacts: form.Get("ignoredContacts"), SharedAfter: strings.TrimSpace(form.Get("sharedAfter")),
+	}
 	want.IgnoredContacts = []string{}
 	for line := range strings.Lines(shown.IgnoredContacts) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -144,7 +148,9 @@ func (v *visit) previewSettings() (screen, error) {
 }
 
 func (v *visit) previewIdentity(before, after account.State) (*identityPreview, error) {
-	preview := &identityPreview{SharedAfter: after.SharedAfter, Counts: v.identity.May("leads:read"), Entries: entryChanges(before, after)}
+	preview := &identityPreview{
+		SharedAfter: after.SharedAfter, Counts: v.identity.May("leads:read"), Entries: entryChanges(before, after),
+	}
 	if len(preview.Entries) > mostCounted {
 		preview.Entries, preview.Uncounted = preview.Entries[:mostCounted], len(preview.Entries)-mostCounted
 	}
@@ -162,7 +168,8 @@ func (v *visit) previewIdentity(before, after account.State) (*identityPreview, 
 		}
 	}
 	var err error
-	preview.Several, err = v.countLeads(query.LeadFilter{Contacts: after.SeveralPersons()}, func(query.Lead) bool { return true })
+	preview.Several, err = v.countLeads(query.LeadFilter{Contacts: after.SeveralPersons()},
+		func(query.Lead) bool { return true })
 	return preview, err
 }
 
@@ -190,7 +197,9 @@ func (v *visit) leadsWith(entry string) (leadCount, error) {
 	part := strings.Trim(entry, "*")
 	switch {
 	case part != entry:
-		return v.countLeads(query.LeadFilter{Q: part}, func(l query.Lead) bool { return contact.Ignored{entry}.HasEmail(l.Email) })
+		return v.countLeads(query.LeadFilter{Q: part}, func(l query.Lead) bool {
+			return contact.Ignored{entry}.HasEmail(l.Email)
+		})
 	case strings.Contains(entry, "@"):
 		return v.countLeads(query.LeadFilter{Email: entry}, every)
 	case strings.HasPrefix(entry, "+"):

@@ -93,11 +93,13 @@ func (e notTextError) Error() string {
 }
 
 func isText(values ...string) bool {
-	return !slices.ContainsFunc(values, func(s string) bool { return !utf8.ValidString(s) || strings.ContainsRune(s, 0) })
+	return !slices.ContainsFunc(values, func(s string) bool {
+		return !utf8.ValidString(s) || strings.ContainsRune(s, 0)
+	})
 }
 
-// signIn begins a session by a JWT or by the code of a link. Only submitting the form uses up the code: programs that preview links
-// also open them.
+// signIn begins a session by a JWT or by the code of a link. Only submitting the form uses up the code: programs that
+// preview links also open them.
 func (v *visit) signIn() (screen, error) {
 	form, err := v.formWithin(maxSignIn)
 	if err != nil {
@@ -135,7 +137,8 @@ func (v *visit) refusedSignIn(next, message string, reason error) screen {
 	}
 }
 
-// destination returns the page to redirect to. It is always a page of the console. Browsers also read other spellings as "..".
+// destination returns the page to redirect to. It is always a page of the console. Browsers also read other spellings
+// as "..".
 func (v *visit) destination(next string) string {
 	parsed, err := url.Parse(next)
 	if err != nil || !strings.HasPrefix(parsed.EscapedPath(), v.Base+"/") ||
@@ -148,12 +151,13 @@ func (v *visit) destination(next string) string {
 // codeLife is the lifetime of a sign-in link.
 const codeLife = 10 * time.Minute
 
-// Codes are the one-time codes of sign-in links. Each has a JWT, and works once within codeLife. They are in the memory of the
-// process that issued them.
+// Codes are the one-time codes of sign-in links. Each has a JWT, and works once within codeLife. They are in the memory
+// of the process that issued them.
 type Codes struct {
-	now    func() time.Time
-	mu     sync.Mutex
-	issued map[[sha256.Size]byte]issuedCode // by the code's hash, so that the duration of a look-up is independent of the code
+	now func() time.Time
+	mu  sync.Mutex
+	// by the code's hash, so that the duration of a look-up is independent of the code
+	issued map[[sha256.Size]byte]issuedCode
 }
 
 type issuedCode struct {

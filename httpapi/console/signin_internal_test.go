@@ -19,10 +19,11 @@ func TestSignIn_RedirectsWithinConsole(t *testing.T) {
 		require.Equal(t, want, v.destination(next), "%q", next)
 	}
 	for _, next := range []string{
-		"", "leads", "https://evil.example/", "//evil.example/", `/\evil.example/`, `\\evil.example`, "javascript:alert(1)",
-		"/crm/api/v1/crm/leads", "/crm/consoles/leads", "//crm/console/leads", "/crm/console/%zz", "/crm/console/\r\nX: y",
-		"/crm%2Fconsole/leads", "/crm/console/../api", "/crm/console/%2e%2e/api", "/crm/console/.%2E/api", `/crm/console/..\api`,
-		"/crm/console/sign-in", "/crm/console/sign-out?x", "/crm/console/%73ign-in",
+		"", "leads", "https://evil.example/", "//evil.example/", `/\evil.example/`, `\\evil.example`,
+		"javascript:alert(1)", "/crm/api/v1/crm/leads", "/crm/consoles/leads", "//crm/console/leads",
+		"/crm/console/%zz", "/crm/console/\r\nX: y", "/crm%2Fconsole/leads", "/crm/console/../api",
+		"/crm/console/%2e%2e/api", "/crm/console/.%2E/api", `/crm/console/..\api`, "/crm/console/sign-in",
+		"/crm/console/sign-out?x", "/crm/console/%73ign-in",
 	} {
 		require.Equal(t, "/crm/console", v.destination(next), "%q", next)
 	}

@@ -37,8 +37,8 @@ type sourceTotal struct {
 	worth   amount // of which Value is the text
 }
 
-// Bounds of a report: its default days, the rows of a page, and the rows of its totals and its chart, which suffice for all sources of
-// 300 years or 120 steps. An export has all rows.
+// Bounds of a report: its default days, the rows of a page, and the rows of its totals and its chart, which suffice for
+// all sources of 300 years or 120 steps. An export has all rows.
 const (
 	reportDays     = 30
 	reportShown    = 400
@@ -59,7 +59,8 @@ func (v *visit) sources() (screen, error) {
 	shown.show("source", words)
 	shown.show("interval", words)
 	maps.Copy(shown.Filter, map[string]string{ // with the defaults
-		"interval": filter.Interval, "since": filter.Since.Format(time.DateOnly), "until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
+		"interval": filter.Interval, "since": filter.Since.Format(time.DateOnly),
+		"until": filter.Until.AddDate(0, 0, -1).Format(time.DateOnly),
 	})
 	if shown.Wrong != nil {
 		return screen{name: "sources", title: "Sources", status: http.StatusBadRequest, data: shown}, nil
@@ -142,11 +143,14 @@ func compareTotals(now, then []sourceTotal) {
 // reportCalls return the report of a filter, and the touches of its time.
 func (v *visit) reportCalls(f query.ReportFilter) []call {
 	since, until := stamp(f.Since), stamp(f.Until)
-	report := v.get("leads:read", "This report", "/api/v1/crm/sources/report", "interval", f.Interval, "source", f.Source, "since", since, "until", until)
-	touches := v.get("leads:read", "The touches, with medium and campaign", "/api/v1/crm/touches", "source", f.Source, "since", since, "until", until)
+	report := v.get("leads:read", "This report", "/api/v1/crm/sources/report", "interval", f.Interval, "source",
+		f.Source, "since", since, "until", until)
+	touches := v.get("leads:read", "The touches, with medium and campaign", "/api/v1/crm/touches", "source", f.Source,
+		"since", since, "until", until)
 	var file call
 	if f.Source == "" {
-		file = v.program("leads:read", "The touches as a CSV file", "export touches", "--since", since, "--until", until).withNote(recorded)
+		file = v.program("leads:read", "The touches as a CSV file", "export touches", "--since", since,
+			"--until", until).withNote(recorded)
 	}
 	return v.calls(report, touches.withNote(oldestFirst), file)
 }
@@ -154,7 +158,8 @@ func (v *visit) reportCalls(f query.ReportFilter) []call {
 // reportFilter reads the filter of a report, by default the last 30 days.
 func (v *visit) reportFilter(p *params) query.ReportFilter {
 	f := query.ReportFilter{
-		Interval: cmp.Or(p.oneOf("interval", intervals...), query.Day), Source: p.source(), Since: p.day("since"), Until: p.until("until"),
+		Interval: cmp.Or(p.oneOf("interval", intervals...), query.Day), Source: p.source(), Since: p.day("since"),
+		Until: p.until("until"),
 	}
 	if f.Until.IsZero() {
 		f.Until = v.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 1)
@@ -194,7 +199,9 @@ func steps(f query.ReportFilter) (all []time.Time) {
 func arrivals(counts []query.SourceCount) []query.DayCount {
 	days := make([]query.DayCount, len(counts))
 	for i, c := range counts {
-		days[i] = query.DayCount{Day: time.Time(c.From), Source: c.Source, Created: c.Created, Merged: c.Merged, Refused: c.Refused}
+		days[i] = query.DayCount{
+			Day: time.Time(c.From), Source: c.Source, Created: c.Created, Merged: c.Merged, Refused: c.Refused,
+		}
 	}
 	return days
 }

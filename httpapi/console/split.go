@@ -61,7 +61,8 @@ func first(contacts []contactShown) []contactShown {
 // Divisible reports whether there is something to split, or a choice of it.
 func (p partsShown) Divisible() bool { return p.May && (len(p.Arrivals) > 1 || len(p.Joined) > 0) }
 
-// parts returns what a lead consists of. Its history is read if it may be several persons and is short, or if the user asks for it.
+// parts returns what a lead consists of. Its history is read if it may be several persons and is short, or if the user
+// asks for it.
 func (v *visit) parts(p *params, timeline query.Timeline, mask masker) (*partsShown, error) {
 	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
 	if err != nil {
@@ -70,7 +71,8 @@ func (v *visit) parts(p *params, timeline query.Timeline, mask masker) (*partsSh
 	of := timeline.Lead
 	shown := &partsShown{May: v.identity.May("leads:write"), Several: of.Reached >= settings.State.SeveralPersons()}
 	var parts lead.Parts
-	if mixed := of.Reached > 1 || len(of.Joined) > 0; mixed && timeline.Latest < readParts || p.text("parts") == "show" {
+	if mixed := of.Reached > 1 || len(of.Joined) > 0; mixed && timeline.Latest < readParts ||
+		p.text("parts") == "show" {
 		if parts, err = v.Commands.LeadParts(v.ctx, v.identity.Account, of.LeadID); err != nil {
 			return nil, err
 		}
@@ -177,7 +179,8 @@ func (v *visit) showSplit(mask masker) (screen, error) {
 		return screen{}, err
 	}
 	shown := splitPage{
-		Of: id, Stays: mask.splitSide(split.Stays), Leaves: mask.splitSide(split.Leaves), Undone: split.Undone, Arrivals: split.Arrivals,
+		Of: id, Stays: mask.splitSide(split.Stays), Leaves: mask.splitSide(split.Leaves), Undone: split.Undone,
+		Arrivals: split.Arrivals,
 		Revealed: mask.revealed,
 	}
 	chosen := url.Values{}
@@ -227,8 +230,8 @@ func (v *visit) splitLead() (screen, error) {
 	return screen{redirect: v.path("/leads/" + id)}, nil
 }
 
-// splitChoices are the parameters that choose what leaves a lead. A phone or email is chosen by a touch that it came with, because an address
-// of a page must not have it.
+// splitChoices are the parameters that choose what leaves a lead. A phone or email is chosen by a touch that it came
+// with, because an address of a page must not have it.
 var splitChoices = []string{"touches", "phone", "email", "lead"}
 
 // splitBody returns the body of a request to split a lead. The errors are field.Errors and those of Handlers.LeadParts.

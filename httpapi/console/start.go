@@ -59,7 +59,8 @@ func (v *visit) addStart(to *overview) error {
 	if len(leads.Items) == 1 {
 		steps.Lead = new(masker{}.lead(leads.Items[0]))
 	}
-	waiting, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{State: arrival.Quarantined}, query.Page{Limit: 1})
+	waiting, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{State: arrival.Quarantined},
+		query.Page{Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -114,7 +115,8 @@ func (v *visit) sendTestLead() (screen, error) {
 		return screen{}, err
 	}
 	_, err = v.arrive(form.IntakeID, command.ReceiveArrival{
-		Raw: event.ArrivalRaw{ContentType: contentType}.WithBody([]byte(testPost)), Mapped: command.MappedBy(mapped, wrong),
+		Raw:    event.ArrivalRaw{ContentType: contentType}.WithBody([]byte(testPost)),
+		Mapped: command.MappedBy(mapped, wrong),
 	})
 	if err != nil {
 		return screen{}, err
@@ -125,7 +127,8 @@ func (v *visit) sendTestLead() (screen, error) {
 // arrive appends an arrival at an intake, as if its sender had posted it.
 func (v *visit) arrive(intakeID string, cmd command.ReceiveArrival) (received command.ArrivalReceived, err error) {
 	cmd.IntakeID, cmd.Caller = intakeID, v.caller
-	cmd.Caller.Actor, cmd.Caller.Credential, cmd.Caller.IP, cmd.Caller.UserAgent = "system:intake", "intake:"+intakeID, "", ""
+	cmd.Caller.Actor, cmd.Caller.Credential, cmd.Caller.IP, cmd.Caller.UserAgent = "system:intake",
+		"intake:"+intakeID, "", ""
 	of, err := v.Directory.Intake(v.ctx, intakeID)
 	for range 2 { // the cached intake may have changed
 		if err != nil {

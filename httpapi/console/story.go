@@ -16,7 +16,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// scene is an entry of a lead's story: an event of the lead, a touch of a lead that was joined into it, or an activity of its visitors.
+// scene is an entry of a lead's story: an event of the lead, a touch of a lead that was joined into it, or an activity
+// of its visitors.
 type scene struct {
 	ID       string // on the page
 	At       query.Timestamp
@@ -28,7 +29,8 @@ type scene struct {
 	Activity *activityShown
 }
 
-// story merges the events of a page with the touches and activities between them. Events stay in their order, whatever their times.
+// story merges the events of a page with the touches and activities between them. Events stay in their order, whatever
+// their times.
 func (v *visit) story(shown *leadPage, activity []activityShown, at storySpan) (story []scene, err error) {
 	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
 	if err != nil {
@@ -44,12 +46,18 @@ func (v *visit) story(shown *leadPage, activity []activityShown, at storySpan) (
 		switch {
 		case touch.Kind == "visit":
 			campaigns[touch.TouchID] = campaign(touch.UTMCampaign)
-		case len(shown.Lead.Joined) > 0 && !steps[touch.Position] && at.has(time.Time(touch.At)): // the lead's own are events
-			others = append(others, scene{ID: "touch-" + formatInt(int64(touch.Position)), At: touch.At, Touch: &shown.Touches[i], Text: t.touch(touch.Touch)})
+		case len(shown.Lead.Joined) > 0 && !steps[touch.Position] && at.has(time.Time(touch.At)):
+			// the lead's own are events
+			others = append(others, scene{
+				ID: "touch-" + formatInt(int64(touch.Position)), At: touch.At, Touch: &shown.Touches[i],
+				Text: t.touch(touch.Touch),
+			})
 		}
 	}
 	for i, a := range activity {
-		others = append(others, scene{ID: "activity-" + a.ActivityID, At: a.At, Activity: &activity[i], Text: did(a) + campaigns[a.ActivityID]})
+		others = append(others, scene{
+			ID: "activity-" + a.ActivityID, At: a.At, Activity: &activity[i], Text: did(a) + campaigns[a.ActivityID],
+		})
 	}
 	slices.SortStableFunc(others, func(a, b scene) int { return time.Time(a.At).Compare(time.Time(b.At)) })
 	for i := range shown.Steps {
@@ -60,7 +68,8 @@ func (v *visit) story(shown *leadPage, activity []activityShown, at storySpan) (
 		one := scene{ID: "event-" + formatInt(int64(step.Revision)), At: step.At, Step: step}
 		var won bool
 		one.Text, won = t.event(*step)
-		if won && shown.Won != nil && time.Time(shown.Won.At).Equal(time.Time(step.At).Truncate(time.Millisecond)) && shown.Won.Value != "0.0000" {
+		if won && shown.Won != nil && time.Time(shown.Won.At).Equal(time.Time(step.At).Truncate(time.Millisecond)) &&
+			shown.Won.Value != "0.0000" {
 			one.Worth = shown.Won.Value
 		}
 		story = append(story, one)
@@ -109,7 +118,9 @@ func (t teller) event(s stepShown) (text string, won bool) {
 	default:
 		if text = "Changed: " + orNothing(changes); won {
 			text = "Won"
-			if rest := summary(slices.DeleteFunc(slices.Clone(s.Step.Changes), func(c query.Change) bool { return c.Field == "status" })); rest != "" {
+			if rest := summary(slices.DeleteFunc(slices.Clone(s.Step.Changes), func(c query.Change) bool {
+				return c.Field == "status"
+			})); rest != "" {
 				text += " (" + rest + ")"
 			}
 		}
@@ -154,7 +165,8 @@ func (t teller) through(intakeID, source string) string {
 	}
 	name, known := t.names[intakeID]
 	if !known {
-		if of, err := t.v.Query.Intake(t.v.ctx, t.v.identity.Account, intakeID); err == nil { // a deleted intake is not found
+		// a deleted intake is not found
+		if of, err := t.v.Query.Intake(t.v.ctx, t.v.identity.Account, intakeID); err == nil {
 			name = "the intake “" + of.Name + "”"
 			if of.Kind == intake.Form {
 				name = "the form “" + of.Name + "”"
@@ -177,7 +189,8 @@ func (t teller) touch(of query.Touch) string {
 	if of.IntakeID != nil {
 		intakeID = *of.IntakeID
 	}
-	return "Captured through " + t.through(intakeID, source) + campaign(of.UTMCampaign) + ", as a lead that was joined later"
+	return "Captured through " + t.through(intakeID, source) + campaign(of.UTMCampaign) + ", as a lead that was " +
+		"joined later"
 }
 
 // channel names a source in a sentence.

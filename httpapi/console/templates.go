@@ -23,7 +23,9 @@ var templateFiles embed.FS
 type templates struct{ all *template.Template }
 
 func newTemplates(base string, a assets) templates {
-	return templates{template.Must(template.New("").Funcs(functions(base, a)).ParseFS(templateFiles, "templates/*.html"))}
+	return templates{
+		template.Must(template.New("").Funcs(functions(base, a)).ParseFS(templateFiles, "templates/*.html")),
+	}
 }
 
 // renderMain renders a page without the layout.
@@ -57,7 +59,10 @@ type layout struct {
 }
 
 func (v *visit) layout(s screen) layout {
-	return layout{Title: s.title, Identity: v.identity, SignedIn: v.signedIn, Tabs: v.tabs(), Live: s.live, Data: s.data, Calls: s.calls, visit: v}
+	return layout{
+		Title: s.title, Identity: v.identity, SignedIn: v.signedIn, Tabs: v.tabs(), Live: s.live, Data: s.data,
+		Calls: s.calls, visit: v,
+	}
 }
 
 // Currency is the ISO 4217 code of the account's currency, or empty when it cannot be read.
@@ -87,9 +92,11 @@ func (v *visit) tabs() []tab {
 		group                  int
 		name, path, key, scope string
 	}{
-		{0, "Overview", "/", "o", ""}, {0, "Leads", "/leads", "l", "leads:read"}, {0, "Arrivals", "/arrivals", "r", "leads:read"},
+		{0, "Overview", "/", "o", ""}, {0, "Leads", "/leads", "l", "leads:read"},
+		{0, "Arrivals", "/arrivals", "r", "leads:read"},
 		{0, "Sources", "/sources", "s", "leads:read"},
-		{1, "Intakes", "/intakes", "i", "intakes:read"}, {1, "Webhooks", "/webhooks", "w", "webhooks:read"}, {1, "API tokens", "/tokens", "t", "tokens:read"},
+		{1, "Intakes", "/intakes", "i", "intakes:read"}, {1, "Webhooks", "/webhooks", "w", "webhooks:read"},
+		{1, "API tokens", "/tokens", "t", "tokens:read"},
 		{1, "Settings", "/settings", "e", adminScope},
 		{2, "Audit log", "/audit/trail", "a", "audit:read"}, {2, "Token history", "/audit", "k", "audit:read"},
 		{3, "Usage", "/usage", "u", "leads:read"}, {3, "Data status", "/projections", "p", ""},
@@ -97,7 +104,9 @@ func (v *visit) tabs() []tab {
 		if v.identity.May(t.scope) {
 			pattern := v.page.pattern
 			here := pattern == t.path || t.path != "/" && strings.HasPrefix(pattern, t.path+"/{")
-			shown = append(shown, tab{Name: t.name, Path: v.path(t.path), Key: t.key, Begins: t.group != group, Here: here})
+			shown = append(shown, tab{
+				Name: t.name, Path: v.path(t.path), Key: t.key, Begins: t.group != group, Here: here,
+			})
 			group = t.group
 		}
 	}
@@ -154,8 +163,9 @@ func functions(base string, a assets) template.FuncMap {
 	}
 }
 
-// faulty returns the attributes of a field with an error, which the template fault shows beside it: they link the two and move the focus
-// there. Hints are ids of other elements that describe the field. Without an error there are only they.
+// faulty returns the attributes of a field with an error, which the template fault shows beside it: they link the two
+// and move the focus there. Hints are ids of other elements that describe the field. Without an error there are only
+// they.
 func faulty(id, message string, hints ...string) template.HTMLAttr {
 	attributes := ""
 	if message != "" {
@@ -241,7 +251,8 @@ func number(n any) string {
 // money is an amount in a currency: INR 120,000.5. The script writes it as is usual where the reader is.
 func money(currency, amount string) template.HTML {
 	amount = decimal(amount)
-	return template.HTML(`<data class="money" value="` + template.HTMLEscapeString(amount) + `" data-currency="` + template.HTMLEscapeString(currency) + `">` +
+	return template.HTML(`<data class="money" value="` + template.HTMLEscapeString(amount) + `" data-currency="` +
+		template.HTMLEscapeString(currency) + `">` +
 		template.HTMLEscapeString(strings.TrimSpace(currency+" "+number(amount))) + `</data>`)
 }
 

@@ -26,7 +26,8 @@ func TestTemplates_LinkErrorsToFields(t *testing.T) {
 			}
 			require.Contains(t, string(text), "{{faulty "+one[1], name)
 		}
-		require.Equal(t, strings.Count(string(text), `template "fault"`), len(faults.FindAllString(string(text), -1)), name)
+		require.Equal(t, strings.Count(string(text), `template "fault"`),
+			len(faults.FindAllString(string(text), -1)), name)
 	}
 	require.NotZero(t, found)
 }

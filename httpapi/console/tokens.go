@@ -57,7 +57,9 @@ func (v *visit) tokenScreen(form tokenForm, issued *issuedToken) (screen, error)
 	}
 	shown := tokenList{
 		Tokens: held.Items, Deleted: deleted.Items, Slots: token.MaxPerAccount,
-		MayWrite: v.identity.May("tokens:write"), MayIssue: v.identity.May("tokens:write") && v.identity.May("leads:write"), Form: form, Issued: issued, parts: p.parts(page, deleted.NextCursor),
+		MayWrite: v.identity.May("tokens:write"),
+		MayIssue: v.identity.May("tokens:write") && v.identity.May("leads:write"), Form: form, Issued: issued,
+		parts: p.parts(page, deleted.NextCursor),
 	}
 	list := v.get("tokens:read", "The tokens, deleted ones too", "/api/v1/crm/tokens")
 	return screen{name: "tokens", title: "API tokens", data: shown, live: v.reads(), calls: v.calls(list)}, nil
@@ -85,7 +87,9 @@ func (v *visit) createToken() (screen, error) {
 	if err != nil {
 		days = 0 // which the command refuses
 	}
-	created, err := v.Commands.CreateToken(v.ctx, command.CreateToken{Caller: v.caller, Name: asked.Name, ExpiresInDays: days})
+	created, err := v.Commands.CreateToken(v.ctx, command.CreateToken{
+		Caller: v.caller, Name: asked.Name, ExpiresInDays: days,
+	})
 	if faults, ok := wrong(err); ok {
 		asked.Wrong = faults
 		shown, err := v.tokenScreen(asked, nil)
@@ -113,11 +117,13 @@ type confirmation struct {
 }
 
 func (v *visit) confirmRotation() (screen, error) {
-	return v.confirmToken("rotate", "Rotate", "The current value stops working at once. Its users need the new value, which is shown once.")
+	return v.confirmToken("rotate", "Rotate",
+		"The current value stops working at once. Its users need the new value, which is shown once.")
 }
 
 func (v *visit) confirmDeletion() (screen, error) {
-	return v.confirmToken("delete", "Delete", "It stops working at once. Its record stays for the audit, and its slot becomes free. This cannot be undone.")
+	return v.confirmToken("delete", "Delete",
+		"It stops working at once. Its record stays for the audit, and its slot becomes free. This cannot be undone.")
 }
 
 func (v *visit) confirmToken(action, verb, consequence string) (screen, error) {
@@ -130,8 +136,9 @@ func (v *visit) confirmToken(action, verb, consequence string) (screen, error) {
 	}
 	title := verb + " token " + t.Name
 	return screen{name: "confirm", title: title, data: confirmation{
-		Title: title, Question: verb + " the token “" + t.Name + "” (" + t.Prefix + "…)?", Consequence: consequence, Verb: verb,
-		Action: v.path("/tokens/" + t.TokenID + "/" + action), Back: v.path("/tokens"), Grave: action == "delete",
+		Title: title, Question: verb + " the token “" + t.Name + "” (" + t.Prefix + "…)?",
+		Consequence: consequence, Verb: verb, Action: v.path("/tokens/" + t.TokenID + "/" + action),
+		Back: v.path("/tokens"), Grave: action == "delete",
 	}}, nil
 }
 

@@ -62,14 +62,19 @@ func (v *visit) trail() (screen, error) {
 		shown.Records = append(shown.Records, trailRecord{record, v.pageOf(record), details(record)})
 	}
 	shown.parts = p.parts(page, list.NextCursor)
-	these := v.get("audit:read", "These records", "/api/v1/crm/audit/events", "type", filter.Type, "actor", filter.Actor, "subject", filter.Subject,
+	these := v.get("audit:read", "These records", "/api/v1/crm/audit/events", "type", filter.Type, "actor",
+		filter.Actor, "subject", filter.Subject,
 		"since", stamp(filter.Since), "until", stamp(filter.Until))
-	return screen{name: "trail", title: "Audit log", data: shown, live: page.Cursor == "", calls: v.calls(these.withNote(oldestFirst))}, nil
+	return screen{
+		name: "trail", title: "Audit log", data: shown, live: page.Cursor == "",
+		calls: v.calls(these.withNote(oldestFirst)),
+	}, nil
 }
 
 func trailFilter(p *params) query.TrailFilter {
 	f := query.TrailFilter{
-		Type: strings.ToLower(p.text("type")), Actor: p.text("actor"), Subject: p.text("subject"), Since: p.day("since"), Until: p.until("until"),
+		Type: strings.ToLower(p.text("type")), Actor: p.text("actor"), Subject: p.text("subject"),
+		Since: p.day("since"), Until: p.until("until"),
 	}
 	if f.Type != "" && !query.TrailPattern(f.Type) {
 		p.wrong.Add("type", "must be a type of event such as webhook.updated or webhook.*")
@@ -82,14 +87,16 @@ func (v *visit) pageOf(record query.TrailRecord) string {
 	kind, act, _ := strings.Cut(record.Type, ".")
 	var data struct{ LeadID, ArrivalID string }
 	if record.Type == "data.revealed" {
-		_ = json.Unmarshal(record.Data, &data, json.MatchCaseInsensitiveNames(true)) // a record that cannot be read has no link
+		// a record that cannot be read has no link
+		_ = json.Unmarshal(record.Data, &data, json.MatchCaseInsensitiveNames(true))
 		kind = "lead"
 		if data.ArrivalID != "" {
 			kind = "arrival"
 		}
 	}
 	for _, page := range []struct{ kind, path, scope string }{
-		{"lead", "/leads/", "leads:read"}, {"arrival", "/arrivals/", "leads:read"}, {"webhook", "/webhooks/", "webhooks:read"}, {"intake", "/intakes/", "intakes:read"},
+		{"lead", "/leads/", "leads:read"}, {"arrival", "/arrivals/", "leads:read"},
+		{"webhook", "/webhooks/", "webhooks:read"}, {"intake", "/intakes/", "intakes:read"},
 	} {
 		if kind == page.kind && act != "erased" && act != "deleted" && v.identity.May(page.scope) {
 			return page.path + record.Subject
@@ -113,7 +120,8 @@ func details(record query.TrailRecord) []trailDetail {
 			Old jsontext.Value `json:"old"`
 			New jsontext.Value `json:"new"`
 		}
-		if value.Kind() == '{' && json.Unmarshal(value, &change, json.RejectUnknownMembers(true)) == nil && change.New != nil {
+		if value.Kind() == '{' && json.Unmarshal(value, &change, json.RejectUnknownMembers(true)) == nil &&
+			change.New != nil {
 			all = append(all, trailDetail{name, shownSetting(change.Old), shownSetting(change.New), true})
 			continue
 		}

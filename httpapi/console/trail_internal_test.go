@@ -15,7 +15,10 @@ func TestTrail_ShowsKindsAndTimes(t *testing.T) {
 	const id = "01M8AE8KYBJQPFV7F3YMJ632FC"
 	var records []trailRecord
 	for _, r := range []query.TrailRecord{
-		{Type: "token.created", Subject: id, Data: jsontext.Value(`{"tokenId":"` + id + `","expiresAt":"2027-11-25T22:47:16.684Z"}`)},
+		{
+			Type: "token.created", Subject: id,
+			Data: jsontext.Value(`{"tokenId":"` + id + `","expiresAt":"2027-11-25T22:47:16.684Z"}`),
+		},
 		{Type: "data.searched", Subject: "leads", Data: jsontext.Value(`{}`)},
 	} {
 		records = append(records, trailRecord{r, "", details(r)})

@@ -173,7 +173,8 @@ func (c *Console) path(to string) string { return pathAt(c.Base, to) }
 
 func pathAt(base, to string) string { return base + strings.TrimSuffix(to, "/") }
 
-// PathParam returns a parameter of the path that a router matched, decoded; empty when its pattern does not have it. It may be any text.
+// PathParam returns a parameter of the path that a router matched, decoded; empty when its pattern does not have it. It
+// may be any text.
 func PathParam(r *http.Request, name string) string {
 	raw := chi.URLParam(r, name)
 	if r.URL.RawPath == "" { // the router matched the decoded path
@@ -204,11 +205,14 @@ func (v *visit) fail(err error) {
 		v.forgetIDToken()
 		v.signedIn = false
 		v.write(screen{name: "signin", title: "Sign in", status: f.Status, data: signIn{
-			Next: v.destination(v.cameFrom()), Message: "Your session has ended. Sign in again.", Provider: v.Provider != nil,
+			Next: v.destination(v.cameFrom()), Message: "Your session has ended. Sign in again.",
+			Provider: v.Provider != nil,
 		}})
 		return
 	}
-	v.write(screen{name: "failure", title: f.Message, status: f.Status, data: failurePage{f, v.r.Method != http.MethodPost}})
+	v.write(screen{
+		name: "failure", title: f.Message, status: f.Status, data: failurePage{f, v.r.Method != http.MethodPost},
+	})
 }
 
 // cameFrom returns the address of the requested page, or of the page with the submitted form or the link to the export.

@@ -74,8 +74,9 @@ func (v *visit) settings() (form settingsForm, change webhook.Change, err error)
 		return form, change, err
 	}
 	form = settingsForm{
-		Filter: values.Get("filter"), Ordering: values.Get("ordering"), RateLimit: strings.TrimSpace(values.Get("rateLimit")),
-		Headers: values.Get("headers"), NoHeaders: values.Get("noHeaders") != "",
+		Filter: values.Get("filter"), Ordering: values.Get("ordering"),
+		RateLimit: strings.TrimSpace(values.Get("rateLimit")), Headers: values.Get("headers"),
+		NoHeaders: values.Get("noHeaders") != "",
 	}
 	change = webhook.Change{Filter: &form.Filter, Ordering: &form.Ordering, RateLimit: new(0.0)}
 	if form.RateLimit != "" {
@@ -109,7 +110,9 @@ func (v *visit) changeEndpoint() (screen, error) {
 	}
 	if err = form.Wrong.Err(); err == nil {
 		var updated command.WebhookUpdated
-		updated, err = v.Commands.UpdateWebhookEndpoint(v.ctx, command.UpdateWebhookEndpoint{Caller: v.caller, WebhookID: v.id("id"), Change: change})
+		updated, err = v.Commands.UpdateWebhookEndpoint(v.ctx, command.UpdateWebhookEndpoint{
+			Caller: v.caller, WebhookID: v.id("id"), Change: change,
+		})
 		if err == nil {
 			v.waitForViews(updated.Position, query.EndpointView)
 			return v.toEndpoint(nil)
@@ -198,7 +201,9 @@ func (v *visit) endpointScreen(form endpointForm) (screen, error) {
 		Endpoints: list.Items, Most: webhook.MaxPerAccount, MayWrite: v.identity.May("webhooks:write"), Form: form,
 		parts: p.parts(page, list.NextCursor),
 	}
-	return screen{name: "webhooks", title: "Webhooks", data: shown, live: v.reads(), calls: v.calls(v.endpointsCall())}, nil
+	return screen{
+		name: "webhooks", title: "Webhooks", data: shown, live: v.reads(), calls: v.calls(v.endpointsCall()),
+	}, nil
 }
 
 func (v *visit) endpointsCall() call {
@@ -235,7 +240,9 @@ func (v *visit) registerEndpoint() (screen, error) {
 				faults[i].Message = "select at least one" // the command names all types, which the form offers
 			}
 		}
-		again := endpointForm{URL: form.Get("url"), Description: form.Get("description"), Events: choices(asked), Wrong: faults}
+		again := endpointForm{
+			URL: form.Get("url"), Description: form.Get("description"), Events: choices(asked), Wrong: faults,
+		}
 		shown, err := v.endpointScreen(again)
 		shown.status = http.StatusBadRequest
 		return shown, err
@@ -261,12 +268,14 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 	status := http.StatusBadRequest
 	if p.wrong == nil {
 		status = http.StatusOK
-		if list, err = v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads, filter, page); err != nil {
+		if list, err = v.Query.Deliveries(v.ctx, v.identity.Account, id, v.caller.ReadsLeads,
+			filter, page); err != nil {
 			return screen{}, missing(err, webhook.ErrNotFound)
 		}
 	}
 	shown := endpointPage{
-		Endpoint: endpoint, Deliveries: list.Items, MayWrite: v.identity.May("webhooks:write"), Secret: secret, Replay: replay,
+		Endpoint: endpoint, Deliveries: list.Items, MayWrite: v.identity.May("webhooks:write"), Secret: secret,
+		Replay:    replay,
 		Settings:  newSettingsForm(endpoint),
 		MayReplay: v.identity.May("webhooks:write") && v.caller.ReadsLeads,
 		parts:     p.parts(page, list.NextCursor),
@@ -276,12 +285,18 @@ func (v *visit) endpoint(id string, replay replayForm, secret *shownSecret) (scr
 	shown.List.show("state", words)
 	shown.List.show("type", words)
 	at := "/webhooks/endpoints/" + endpoint.WebhookID
-	calls := v.calls(v.get("webhooks:read", "This endpoint", at), v.get("webhooks:read", "Its deliveries", at+"/deliveries", "state", filter.State, "type", filter.Type))
-	return screen{name: "webhook", title: "Webhook endpoint", status: status, data: shown, live: v.reads() && page.Cursor == "", calls: calls}, nil
+	calls := v.calls(v.get("webhooks:read", "This endpoint", at),
+		v.get("webhooks:read", "Its deliveries", at+"/deliveries", "state", filter.State, "type", filter.Type))
+	return screen{
+		name: "webhook", title: "Webhook endpoint", status: status, data: shown, live: v.reads() && page.Cursor == "",
+		calls: calls,
+	}, nil
 }
 
 func deliveryFilter(p *params) query.DeliveryFilter {
-	return query.DeliveryFilter{State: p.oneOf("state", query.DeliveryStates()...), Type: p.oneOf("type", query.DeliveryTypes()...)}
+	return query.DeliveryFilter{
+		State: p.oneOf("state", query.DeliveryStates()...), Type: p.oneOf("type", query.DeliveryTypes()...),
+	}
 }
 
 // deliveryPage is one delivery and its attempts.
@@ -297,7 +312,8 @@ func (v *visit) delivery() (screen, error) {
 		return screen{}, missing(err, errNoDelivery)
 	}
 	shown := deliveryPage{found, v.identity.May("webhooks:write"), v.caller.ReadsLeads}
-	one := v.get("webhooks:read", "This delivery", "/webhooks/endpoints/"+found.WebhookID+"/deliveries/"+found.DeliveryID)
+	one := v.get("webhooks:read", "This delivery",
+		"/webhooks/endpoints/"+found.WebhookID+"/deliveries/"+found.DeliveryID)
 	return screen{name: "delivery", title: "Delivery", data: shown, live: true, calls: v.calls(one)}, nil
 }
 
@@ -349,7 +365,9 @@ func (v *visit) toEndpoint(err error) (screen, error) {
 }
 
 func (v *visit) testEndpoint() (screen, error) {
-	_, err := v.Commands.TestWebhookEndpoint(v.ctx, command.TestWebhookEndpoint{Caller: v.caller, WebhookID: v.id("id")})
+	_, err := v.Commands.TestWebhookEndpoint(v.ctx, command.TestWebhookEndpoint{
+		Caller: v.caller, WebhookID: v.id("id"),
+	})
 	return v.toEndpoint(err)
 }
 
@@ -376,7 +394,9 @@ func (v *visit) replayEndpoint() (screen, error) {
 	}
 	p := &params{values: form}
 	asked := replayForm{Since: p.text("since"), Until: p.text("until")}
-	cmd := command.ReplayWebhookEndpoint{Caller: v.caller, WebhookID: v.id("id"), Since: p.moment("since"), Until: p.moment("until")}
+	cmd := command.ReplayWebhookEndpoint{
+		Caller: v.caller, WebhookID: v.id("id"), Since: p.moment("since"), Until: p.moment("until"),
+	}
 	if err = p.wrong.Err(); err == nil {
 		_, err = v.Commands.ReplayWebhookEndpoint(v.ctx, cmd)
 	}
@@ -399,7 +419,9 @@ func (v *visit) rotateSecret() (screen, error) {
 }
 
 func (v *visit) deleteEndpoint() (screen, error) {
-	position, err := v.Commands.DeleteWebhookEndpoint(v.ctx, command.DeleteWebhookEndpoint{Caller: v.caller, WebhookID: v.id("id")})
+	position, err := v.Commands.DeleteWebhookEndpoint(v.ctx, command.DeleteWebhookEndpoint{
+		Caller: v.caller, WebhookID: v.id("id"),
+	})
 	if err != nil {
 		return screen{}, err
 	}
@@ -408,11 +430,15 @@ func (v *visit) deleteEndpoint() (screen, error) {
 }
 
 func (v *visit) confirmSecret() (screen, error) {
-	return v.confirmEndpoint("secret", "Rotate the secret of", "Rotate", "The new secret is shown once. Requests are also signed with the current secret for 24 hours, so that receivers can switch.")
+	return v.confirmEndpoint("secret", "Rotate the secret of", "Rotate",
+		"The new secret is shown once. Requests are also signed with the current secret for 24 hours, so that "+
+			"receivers can switch.")
 }
 
 func (v *visit) confirmEndpointDeletion() (screen, error) {
-	return v.confirmEndpoint("delete", "Delete", "Delete", "No more events are sent to it, queued deliveries are cancelled, and its secret is deleted. This cannot be undone.")
+	return v.confirmEndpoint("delete", "Delete", "Delete",
+		"No more events are sent to it, queued deliveries are cancelled, and its secret is deleted. This "+
+			"cannot be undone.")
 }
 
 func (v *visit) confirmEndpoint(action, question, verb, consequence string) (screen, error) {
@@ -422,7 +448,7 @@ func (v *visit) confirmEndpoint(action, question, verb, consequence string) (scr
 	}
 	at := v.path("/webhooks/" + endpoint.WebhookID)
 	return screen{name: "confirm", title: question + " an endpoint", data: confirmation{
-		Title: question + " an endpoint", Question: question + " the endpoint " + endpoint.URL + "?", Consequence: consequence, Verb: verb,
-		Action: at + "/" + action, Back: at, Grave: action == "delete",
+		Title: question + " an endpoint", Question: question + " the endpoint " + endpoint.URL + "?",
+		Consequence: consequence, Verb: verb, Action: at + "/" + action, Back: at, Grave: action == "delete",
 	}}, nil
 }

@@ -1,5 +1,5 @@
-// Package oidc signs people in by OpenID Connect: the authorization code flow with PKCE (RFC 7636), state and nonce, and sign-out at
-// the provider (OpenID Connect RP-Initiated Logout 1.0).
+// Package oidc signs people in by OpenID Connect: the authorization code flow with PKCE (RFC 7636), state and nonce,
+// and sign-out at the provider (OpenID Connect RP-Initiated Logout 1.0).
 package oidc
 
 import (
@@ -32,8 +32,8 @@ type Options struct {
 	Now          func() time.Time
 }
 
-// Provider is the provider that people sign in at. Its configuration is fetched when it is first needed, and again after a failure or
-// when it is old.
+// Provider is the provider that people sign in at. Its configuration is fetched when it is first needed, and again
+// after a failure or when it is old.
 type Provider struct {
 	options Options
 	client  *http.Client
@@ -63,7 +63,8 @@ func New(o Options) *Provider {
 	return &Provider{options: o, client: &http.Client{
 		Transport: bounded{http.DefaultTransport}, Timeout: timeout,
 		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
-			if via[0].Method == http.MethodPost || len(via) >= maxRedirects { // it would post the code and the secret elsewhere
+			// it would post the code and the secret elsewhere
+			if via[0].Method == http.MethodPost || len(via) >= maxRedirects {
 				return http.ErrUseLastResponse
 			}
 			return nil
@@ -118,7 +119,8 @@ func (p *Provider) Begin(ctx context.Context, redirect, next string) (address st
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), Redirect: redirect, Next: next,
 		Until: p.options.Now().Add(pendingLife),
 	}
-	return config.AuthCodeURL(pending.State, oidc.Nonce(pending.Nonce), oauth2.S256ChallengeOption(pending.Verifier)), pending, nil
+	return config.AuthCodeURL(pending.State, oidc.Nonce(pending.Nonce),
+		oauth2.S256ChallengeOption(pending.Verifier)), pending, nil
 }
 
 // Person is the person who has signed in.
@@ -131,11 +133,12 @@ type Person struct {
 	IDToken string    // which the provider can be shown when the person signs out
 }
 
-// Finish ends a sign-in with the provider's answer. The errors are ErrStale, ErrRefused, ErrNotConfirmed, ErrUnavailable and
-// *NotAllowedError.
+// Finish ends a sign-in with the provider's answer. The errors are ErrStale, ErrRefused, ErrNotConfirmed,
+// ErrUnavailable and *NotAllowedError.
 func (p *Provider) Finish(ctx context.Context, pending Pending, answer url.Values) (Person, error) {
 	now := p.options.Now()
-	if pending.State == "" || !now.Before(pending.Until) || subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(pending.State)) != 1 {
+	if pending.State == "" || !now.Before(pending.Until) ||
+		subtle.ConstantTimeCompare([]byte(answer.Get("state")), []byte(pending.State)) != 1 {
 		return Person{}, ErrStale
 	}
 	if answer.Get("error") != "" {
@@ -201,21 +204,31 @@ func (p *Provider) person(idToken *oidc.IDToken, claims map[string]any, now time
 	case !account.ValidSubject(idToken.Subject):
 		return Person{}, ErrNotConfirmed
 	case of == "":
-		return Person{}, &NotAllowedError{"Your user at the sign-in provider belongs to no account here: the claim " + p.options.AccountClaim + " is missing."}
+		return Person{}, &NotAllowedError{
+			"Your user at the sign-in provider belongs to no account here: the claim " + p.options.AccountClaim +
+				" is missing.",
+		}
 	case !account.ValidID(of):
-		return Person{}, &NotAllowedError{"The claim " + p.options.AccountClaim + " of your user at the sign-in provider is not the id of an account."}
+		return Person{}, &NotAllowedError{
+			"The claim " + p.options.AccountClaim + " of your user at the sign-in provider is not the id of " +
+				"an account.",
+		}
 	case len(scopes) == 0:
-		return Person{}, &NotAllowedError{"Your user at the sign-in provider has none of the roles that may use this console."}
+		return Person{}, &NotAllowedError{
+			"Your user at the sign-in provider has none of the roles that may use this console.",
+		}
 	}
 	issued := idToken.IssuedAt
 	if issued.After(now) {
 		issued = now
 	}
-	return Person{Account: of, Subject: idToken.Subject, Scopes: scopes, Issued: issued, Expires: now.Add(SessionLife)}, nil
+	return Person{
+		Account: of, Subject: idToken.Subject, Scopes: scopes, Issued: issued, Expires: now.Add(SessionLife),
+	}, nil
 }
 
-// rolesOf returns the roles of a person: those of the claims roles and groups, which are lists or texts with spaces, and those that
-// Keycloak puts into realm_access.
+// rolesOf returns the roles of a person: those of the claims roles and groups, which are lists or texts with spaces,
+// and those that Keycloak puts into realm_access.
 func rolesOf(claims map[string]any) (roles []string) {
 	realm, _ := claims["realm_access"].(map[string]any)
 	for _, claim := range []any{claims["roles"], claims["groups"], realm["roles"]} {
@@ -240,9 +253,9 @@ func (p *Provider) scopes(roles []string) (scopes []string) {
 	return slices.Compact(slices.Sorted(slices.Values(scopes)))
 }
 
-// SignOut returns the address at which the person signs out at the provider too, and from which the provider leads to another; empty
-// if the provider has none, or is not reached. Some providers require the ID token that the person signed in with, or ask the person
-// without it.
+// SignOut returns the address at which the person signs out at the provider too, and from which the provider leads to
+// another; empty if the provider has none, or is not reached. Some providers require the ID token that the person
+// signed in with, or ask the person without it.
 func (p *Provider) SignOut(ctx context.Context, after, idToken string) string {
 	found, err := p.provider(ctx)
 	if err != nil {
@@ -284,21 +297,22 @@ func (p *Provider) config(ctx context.Context, redirect string) (*oauth2.Config,
 	}, found, nil
 }
 
-// authStyle returns how the client authenticates. Without it, oauth2 tries both ways, and some providers invalidate a code at the first
-// failure. The default is that of OpenID Connect Discovery 1.0.
+// authStyle returns how the client authenticates. Without it, oauth2 tries both ways, and some providers invalidate a
+// code at the first failure. The default is that of OpenID Connect Discovery 1.0.
 func (p *Provider) authStyle(found *oidc.Provider) oauth2.AuthStyle {
 	var offers struct {
 		Methods []string `json:"token_endpoint_auth_methods_supported"`
 	}
 	if p.options.ClientSecret == "" ||
-		found.Claims(&offers) == nil && slices.Contains(offers.Methods, "client_secret_post") && !slices.Contains(offers.Methods, "client_secret_basic") {
+		found.Claims(&offers) == nil && slices.Contains(offers.Methods, "client_secret_post") &&
+			!slices.Contains(offers.Methods, "client_secret_basic") {
 		return oauth2.AuthStyleInParams
 	}
 	return oauth2.AuthStyleInHeader
 }
 
-// provider returns the provider that was found last. Without one, it waits for a look-up. An old configuration is renewed in the
-// background.
+// provider returns the provider that was found last. Without one, it waits for a look-up. An old configuration is
+// renewed in the background.
 func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	found, ended := p.look(ctx)
 	if found != nil {
@@ -317,8 +331,9 @@ func (p *Provider) provider(ctx context.Context) (*oidc.Provider, error) {
 	return p.found, nil
 }
 
-// look returns the provider that was found last, or nil. It begins a look-up, unless that is new, or one is running or has just failed. The
-// channel is closed when none is running. A look-up continues when its caller leaves, because others wait for it.
+// look returns the provider that was found last, or nil. It begins a look-up, unless that is new, or one is running or
+// has just failed. The channel is closed when none is running. A look-up continues when its caller leaves, because
+// others wait for it.
 func (p *Provider) look(ctx context.Context) (found *oidc.Provider, ended <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -53,7 +53,9 @@ func TestProvider_SignIn(t *testing.T) {
 		out, err := url.Parse(p.SignOut(t.Context(), "https://crm.example/console/sign-in", hint))
 		require.NoError(t, err)
 		require.Equal(t, "/end", out.Path)
-		want := url.Values{"from": {"here"}, "client_id": {"crm"}, "post_logout_redirect_uri": {"https://crm.example/console/sign-in"}}
+		want := url.Values{
+			"from": {"here"}, "client_id": {"crm"}, "post_logout_redirect_uri": {"https://crm.example/console/sign-in"},
+		}
 		if hint != "" {
 			want.Set("id_token_hint", hint)
 		}
@@ -84,17 +86,32 @@ func TestProvider_Refusals(t *testing.T) {
 		change func(*oidctest.Issuer, *oidc.Pending, url.Values)
 		want   func(*testing.T, error)
 	}{
-		"another state": {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("state", "x") }, is(oidc.ErrStale)},
-		"no state":      {func(_ *oidctest.Issuer, p *oidc.Pending, a url.Values) { p.State = ""; a.Del("state") }, is(oidc.ErrStale)},
-		"too late":      {func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Until = time.Now() }, is(oidc.ErrStale)},
+		"another state": {
+			func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("state", "x") }, is(oidc.ErrStale),
+		},
+		"no state": {func(_ *oidctest.Issuer, p *oidc.Pending, a url.Values) {
+			p.State = ""
+			a.Del("state")
+		}, is(oidc.ErrStale)},
+		"too late": {
+			func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Until = time.Now() }, is(oidc.ErrStale),
+		},
 		"denied": {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) {
 			a.Set("error", "access_denied")
 			a.Del("code")
 		}, is(oidc.ErrRefused)},
-		"another issuer":   {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("iss", "https://evil.example") }, is(oidc.ErrNotConfirmed)},
-		"unknown code":     {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("code", "x") }, is(oidc.ErrNotConfirmed)},
-		"another verifier": {func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Verifier = rand.Text() + rand.Text() }, is(oidc.ErrNotConfirmed)},
-		"another nonce":    {func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Nonce = "x" }, is(oidc.ErrNotConfirmed)},
+		"another issuer": {func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) {
+			a.Set("iss", "https://evil.example")
+		}, is(oidc.ErrNotConfirmed)},
+		"unknown code": {
+			func(_ *oidctest.Issuer, _ *oidc.Pending, a url.Values) { a.Set("code", "x") }, is(oidc.ErrNotConfirmed),
+		},
+		"another verifier": {func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) {
+			p.Verifier = rand.Text() + rand.Text()
+		}, is(oidc.ErrNotConfirmed)},
+		"another nonce": {
+			func(_ *oidctest.Issuer, p *oidc.Pending, _ url.Values) { p.Nonce = "x" }, is(oidc.ErrNotConfirmed),
+		},
 		"another audience": {with("aud", "shop"), is(oidc.ErrNotConfirmed)},
 		"expired":          {with("exp", time.Now().Add(-time.Hour).Unix()), is(oidc.ErrNotConfirmed)},
 		"foreign issuer":   {with("iss", "https://evil.example"), is(oidc.ErrNotConfirmed)},
@@ -187,7 +204,9 @@ func TestProvider_FollowsConfiguration(t *testing.T) {
 	require.Contains(t, begin(), i.URL+"/authorize?", "nothing waits for a new configuration")
 	require.NotEmpty(t, p.SignOut(t.Context(), callback, ""))
 	close(i.Held)
-	require.Eventually(t, func() bool { return strings.Contains(begin(), i.URL+"/authorize/v2?") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(begin(), i.URL+"/authorize/v2?")
+	}, time.Minute, time.Millisecond)
 	i.Down = true
 	later.Add(int64(time.Hour))
 	require.Contains(t, begin(), i.URL+"/authorize/v2?", "the last configuration is used while the provider is down")
@@ -301,7 +320,8 @@ func TestProvider_ClientAuthentication(t *testing.T) {
 			i := oidctest.New(t)
 			i.AuthMethods = c.methods
 			p := oidc.New(oidc.Options{
-				Issuer: i.URL, ClientID: "crm", ClientSecret: c.secret, Scopes: []string{"profile"}, AccountClaim: "account_id", Now: time.Now,
+				Issuer: i.URL, ClientID: "crm", ClientSecret: c.secret, Scopes: []string{"profile"},
+				AccountClaim: "account_id", Now: time.Now,
 				Roles: map[string][]string{"sales": {"leads:read"}},
 			})
 			address, pending, err := p.Begin(t.Context(), callback, "")

@@ -27,7 +27,8 @@ func TestDocument_Valid(t *testing.T) {
 	t.Parallel()
 	document := load(t)
 	require.NoError(t, document.Validate(t.Context(), openapi3.EnableExamplesValidation(), openapi3.EnableMultiError()))
-	document.Paths.Value("/healthz").Get.Responses.Status(200).Value.Content["application/json"].Examples["alive"].Value.Value = "dead"
+	document.Paths.Value("/healthz").Get.Responses.Status(200).
+		Value.Content["application/json"].Examples["alive"].Value.Value = "dead"
 	require.Error(t, document.Validate(t.Context()), "validation detects an invalid example")
 }
 
@@ -67,7 +68,8 @@ func TestDocument_OperationsDescribed(t *testing.T) {
 		require.Contains(t, tags, o.Tags[0])
 		for _, p := range slices.Concat(item.Parameters, o.Parameters) {
 			require.NotEmpty(t, p.Value.Description, p.Value.Name)
-			require.True(t, !p.Value.Required || p.Value.Example != nil, "the page needs an example of %s", p.Value.Name)
+			require.True(t, !p.Value.Required || p.Value.Example != nil,
+				"the page needs an example of %s", p.Value.Name)
 		}
 	})
 }
@@ -77,10 +79,12 @@ func TestDocument_FailuresDescribed(t *testing.T) {
 	each(t, func(t *testing.T, path, method string, _ *openapi3.PathItem, o *openapi3.Operation) {
 		wanted := []int{http.StatusInternalServerError}
 		if o.Security == nil || len(*o.Security) > 0 {
-			wanted = append(wanted, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable)
+			wanted = append(wanted, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
+				http.StatusServiceUnavailable)
 		}
 		if o.RequestBody != nil {
-			wanted = append(wanted, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+			wanted = append(wanted, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge,
+				http.StatusUnsupportedMediaType)
 			for media, content := range o.RequestBody.Value.Content {
 				require.NotEmpty(t, content.Examples, media)
 			}
@@ -135,7 +139,8 @@ func TestDocument_TakesEveryField(t *testing.T) {
 	t.Parallel()
 	document := load(t)
 	arrival := document.Components.Schemas["LeadArrival"].Value.Properties
-	preview := document.Paths.Value("/api/v1/crm/intakes/{intakeId}/preview").Post.Responses.Status(200).Value.Content["application/json"].
+	preview := document.Paths.Value("/api/v1/crm/intakes/{intakeId}/preview").Post.Responses.Status(200).
+		Value.Content["application/json"].
 		Schema.Value.Properties["data"].Value.Properties["lead"].Value.Properties
 	for _, name := range lead.FieldNames() {
 		require.Contains(t, arrival, name)

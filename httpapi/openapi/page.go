@@ -325,7 +325,9 @@ func (o ordered[T]) at(ref string, itself T) T {
 
 // methods are the operations of a path, with their methods.
 func (p pathItem) methods() ordered[*operation] {
-	all := ordered[*operation]{{"POST", p.Post}, {"PUT", p.Put}, {"GET", p.Get}, {"PATCH", p.Patch}, {"DELETE", p.Delete}}
+	all := ordered[*operation]{
+		{"POST", p.Post}, {"PUT", p.Put}, {"GET", p.Get}, {"PATCH", p.Patch}, {"DELETE", p.Delete},
+	}
 	return slices.DeleteFunc(all, func(one member[*operation]) bool { return one.Value == nil })
 }
 
@@ -372,7 +374,9 @@ func typeOf(sc schema) string {
 	case jsontext.KindString:
 		text = strings.Trim(string(sc.Type), `"`)
 	case jsontext.KindBeginArray:
-		text = strings.Join(strings.FieldsFunc(string(sc.Type), func(r rune) bool { return strings.ContainsRune("[]\", \n", r) }), " or ")
+		text = strings.Join(strings.FieldsFunc(string(sc.Type), func(r rune) bool {
+			return strings.ContainsRune("[]\", \n", r)
+		}), " or ")
 	}
 	if sc.Format != "" {
 		text += " (" + sc.Format + ")"

@@ -50,7 +50,8 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 	if program == "" {
 		return nil, fmt.Errorf("make chromium installs the browser that this test drives")
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU,
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
+		chromedp.DisableGPU,
 		chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(timeout))
 	allocated, _ := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocated)
@@ -108,7 +109,8 @@ func openSite(t *testing.T, html string) *site {
 	s.service = httptest.NewServer(http.HandlerFunc(s.serveIntake))
 	s.pages = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src "+s.service.URL+"; connect-src "+s.service.URL)
+		w.Header().Set("Content-Security-Policy",
+			"default-src 'none'; script-src "+s.service.URL+"; connect-src "+s.service.URL)
 		if r.URL.Path != "/thanks" {
 			_, _ = io.WriteString(w, "<!doctype html><title>Prices</title>"+s.html)
 		}
@@ -183,14 +185,16 @@ func (s *site) submit() post {
 // stored returns the content of the page's storage and cookies.
 func (s *site) stored() (text string) {
 	s.t.Helper()
-	s.evaluate(`document.cookie + (localStorage.getItem("leadlog") ?? "") + "x".repeat(localStorage.length && !localStorage.getItem("leadlog"))`, &text)
+	s.evaluate(`document.cookie + (localStorage.getItem("leadlog") ?? "") + "x".repeat(localStorage.length && `+
+		`!localStorage.getItem("leadlog"))`, &text)
 	return text
 }
 
 const (
 	load      = `<script src="{base}leadlog.js" data-intake="` + intakeID + `" defer></script>`
 	loadGiven = `<script src="{base}leadlog.js" data-intake="` + intakeID + `" data-consent="granted" defer></script>`
-	fields    = `<input name="name" value="Asha"><input name="email" value="asha@example.com"><input type="file" name="cv"><button name="go" value="1">Send</button></form>`
+	fields    = `<input name="name" value="Asha"><input name="email" value="asha@example.com"><input type="file" ` +
+		`name="cv"><button name="go" value="1">Send</button></form>`
 	plainForm = `<form method="post" action="{base}` + intakeID + `">` + fields
 	form      = `<form data-leadlog>` + fields
 	landing   = "/prices?utm_source=diwali&gclid=abc&email=me@example.com#top"
@@ -210,7 +214,10 @@ func TestScript_PlainFormWithoutConsent(t *testing.T) {
 	}, got.fields)
 	s.do(chromedp.WaitReady("html"))
 	var at string
-	require.Eventually(t, func() bool { s.do(chromedp.Location(&at)); return at == s.pages.URL+"/thanks" }, timeout, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		s.do(chromedp.Location(&at))
+		return at == s.pages.URL+"/thanks"
+	}, timeout, 10*time.Millisecond)
 	require.Empty(t, s.stored())
 	require.Empty(t, s.posts, "no page view")
 }
@@ -232,7 +239,9 @@ func TestScript_CampaignsAndVisitor(t *testing.T) {
 	require.Empty(t, view.header.Get("Content-Type"), "no preflight")
 	var activity map[string]string
 	require.NoError(t, json.Unmarshal([]byte(view.body), &activity))
-	require.Equal(t, map[string]string{"type": "page_view", "title": "Prices", "url": s.pages.URL + "/prices?utm_source=diwali&gclid=abc"}, activity)
+	require.Equal(t, map[string]string{
+		"type": "page_view", "title": "Prices", "url": s.pages.URL + "/prices?utm_source=diwali&gclid=abc",
+	}, activity)
 
 	s.open("/contact")
 	require.Equal(t, view.path, s.next().path, "the same visitor")
@@ -244,8 +253,10 @@ func TestScript_CampaignsAndVisitor(t *testing.T) {
 	require.Equal(t, url.Values{
 		"name": {"Asha"}, "email": {"asha@example.com"}, "go": {"1"}, "page_url": {s.pages.URL + "/contact"},
 		"visitor_id": {strings.Split(view.path, "/")[5]},
-		"utm_source": {"mail"}, "utm_campaign": {"may"}, "landing_page": {s.pages.URL + "/prices?utm_source=mail&utm_campaign=may"},
-		"first_utm_source": {"diwali"}, "first_gclid": {"abc"}, "first_landing_page": {s.pages.URL + "/prices?utm_source=diwali&gclid=abc"},
+		"utm_source": {"mail"}, "utm_campaign": {"may"},
+		"landing_page":     {s.pages.URL + "/prices?utm_source=mail&utm_campaign=may"},
+		"first_utm_source": {"diwali"}, "first_gclid": {"abc"},
+		"first_landing_page": {s.pages.URL + "/prices?utm_source=diwali&gclid=abc"},
 	}, got.fields)
 	require.NotEmpty(t, got.header.Get("Idempotency-Key"))
 	s.do(chromedp.WaitVisible(`output[data-leadlog-status]`))
@@ -267,12 +278,14 @@ func TestScript_ConsentWords(t *testing.T) {
 		<label><input type="checkbox" name="terms" checked> Terms</label>`
 	s := openSite(t, load+`<form data-leadlog>`+boxes+fields)
 	s.open("/prices")
-	s.evaluate(`document.querySelector("#c").click(); document.querySelector("label[for=c]").textContent = "Call me on Sundays"`, nil)
+	s.evaluate(`document.querySelector("#c").click(); document.querySelector("label[for=c]").textContent = "Call me `+
+		`on Sundays"`, nil)
 	got := s.submit().fields
-	require.Equal(t, []string{"Send me offers by WhatsApp", "Call me on Sundays", "Own words", "on", "yes", "on"}, []string{
-		got.Get("consent_text[whatsapp]"), got.Get("consent_text[call]"), got.Get("consent_text[own]"),
-		got.Get("consent[whatsapp]"), got.Get("consent[call]"), got.Get("terms"),
-	})
+	require.Equal(t, []string{"Send me offers by WhatsApp", "Call me on Sundays", "Own words", "on", "yes", "on"},
+		[]string{
+			got.Get("consent_text[whatsapp]"), got.Get("consent_text[call]"), got.Get("consent_text[own]"),
+			got.Get("consent[whatsapp]"), got.Get("consent[call]"), got.Get("terms"),
+		})
 	require.NotContains(t, got, "consent[mail]")
 	require.NotContains(t, got, "consent_text[mail]")
 	require.NotContains(t, got, "consent_text[terms]")
@@ -356,14 +369,16 @@ func TestScript_ShowsErrors(t *testing.T) {
 	s := openSite(t, load+form+`<script nonce="x">""</script>`)
 	s.answer = func(w http.ResponseWriter, _ post) {
 		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"success":false,"message":"Validation failed","errors":[{"field":"email","message":"is <b>bad</b>"}]}`)
+		_, _ = io.WriteString(w,
+			`{"success":false,"message":"Validation failed","errors":[{"field":"email","message":"is <b>bad</b>"}]}`)
 	}
 	s.open("/")
 	s.evaluate(`addEventListener("leadlog", (e) => window.outcome = e.detail)`, nil)
 	s.submit()
 	s.do(chromedp.WaitVisible(`output`))
 	var shown string
-	s.evaluate(`document.querySelector("output").textContent + outcome.status + document.querySelector("input").value`, &shown)
+	s.evaluate(`document.querySelector("output").textContent + outcome.status + document.querySelector("input").value`,
+		&shown)
 	require.Equal(t, "email is <b>bad</b>400Asha", shown)
 
 	s.evaluate(`addEventListener("leadlog", (e) => e.preventDefault()); document.querySelector("output").remove()`, nil)

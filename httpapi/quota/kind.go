@@ -37,7 +37,8 @@ func (k Kind) Policy() string {
 // Reads reports whether a kind never appends, and so has the larger quota of reads.
 func (k Kind) Reads() bool { return k == Read || k == Stream }
 
-// Stores reports whether a kind counts against the account's storage for a day. Others append little, or are how its owner helps himself.
+// Stores reports whether a kind counts against the account's storage for a day. Others append little, or are how its
+// owner helps himself.
 func (k Kind) Stores() bool {
 	return k == Capture || k == Batch || k == Activity || k.AtIntake()
 }

@@ -1,5 +1,5 @@
-// Package quota limits rates by token buckets, one for each key. A bucket belongs to one process, or is shared: the database then
-// leases its tokens to the processes.
+// Package quota limits rates by token buckets, one for each key. A bucket belongs to one process, or is shared: the
+// database then leases its tokens to the processes.
 package quota
 
 import (
@@ -20,7 +20,8 @@ type Limit struct {
 // maxTokens is the largest bucket of an account.
 const maxTokens = 1 << 30
 
-// LimitOf returns an account's limit: its own rate and burst, or the service's where they are nil. The zero Limit is none.
+// LimitOf returns an account's limit: its own rate and burst, or the service's where they are nil. The zero Limit is
+// none.
 func LimitOf(ownRate *float64, ownBurst *int, rate float64, burst int) Limit {
 	if ownRate != nil {
 		rate = *ownRate
@@ -73,8 +74,8 @@ type Local struct {
 	buckets *lru.Cache[string, *rate.Limiter]
 }
 
-// NewLocal returns a Local with at most kept buckets. Beyond that, the least recently used one is dropped, and is full when it is
-// needed again.
+// NewLocal returns a Local with at most kept buckets. Beyond that, the least recently used one is dropped, and is full
+// when it is needed again.
 func NewLocal(kept int, now func() time.Time) *Local {
 	return &Local{now: now, buckets: cache[*rate.Limiter](kept)}
 }
@@ -87,7 +88,8 @@ func cache[T any](kept int) *lru.Cache[string, T] {
 	return c
 }
 
-// Take takes a token from a key's bucket, if it has one. If the limit has changed, the bucket continues with the new one.
+// Take takes a token from a key's bucket, if it has one. If the limit has changed, the bucket continues with the new
+// one.
 func (l *Local) Take(key string, limit Limit) Use {
 	return l.with(key, limit, func(bucket *rate.Limiter, now time.Time) bool { return bucket.AllowN(now, 1) })
 }

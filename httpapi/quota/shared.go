@@ -21,8 +21,9 @@ type Lease struct {
 	Left    float64 // in the bucket
 }
 
-// Shared has a bucket for each of many keys that all processes share. A process leases a tenth of a bucket at a time, or what fills in a
-// minute if that is less, so that most uses need no query, and a process that ends takes little with it. All processes together never exceed the limit, but one may refuse while others still have leased tokens. Its
+// Shared has a bucket for each of many keys that all processes share. A process leases a tenth of a bucket at a time,
+// or what fills in a minute if that is less, so that most uses need no query, and a process that ends takes little with
+// it. All processes together never exceed the limit, but one may refuse while others still have leased tokens. Its
 // methods may be called from many goroutines.
 //
 // While the lender does not answer, each process uses a bucket of its own.
@@ -42,7 +43,8 @@ const (
 	leaseWindow    = time.Minute
 )
 
-// NewShared returns a Shared with the leases of at most kept buckets. A nil lender makes the buckets those of this process.
+// NewShared returns a Shared with the leases of at most kept buckets. A nil lender makes the buckets those of this
+// process.
 func NewShared(lender Lender, kept int, now func() time.Time) *Shared {
 	return &Shared{lender: lender, alone: NewLocal(kept, now), now: now, shares: cache[*share](kept)}
 }
@@ -92,7 +94,8 @@ func (s *Shared) takeAlone(key string, limit Limit, n int) Use {
 	return s.alone.Take(key, limit)
 }
 
-// Spend takes n tokens even if there are fewer, without calling the lender. Take and Left fail until the missing tokens are refilled.
+// Spend takes n tokens even if there are fewer, without calling the lender. Take and Left fail until the missing tokens
+// are refilled.
 func (s *Shared) Spend(key string, limit Limit, n int) {
 	if s.lender == nil {
 		s.alone.Spend(key, limit, n)
@@ -136,7 +139,8 @@ type share struct {
 	failed time.Time // until then the lender is not asked
 }
 
-// renew drops leased tokens when the limit has changed, or after the time in which the bucket has refilled. A debt stays.
+// renew drops leased tokens when the limit has changed, or after the time in which the bucket has refilled. A debt
+// stays.
 func (s *share) renew(limit Limit, now time.Time) {
 	if s.limit != limit || !now.Before(s.stale) {
 		s.limit, s.held, s.left, s.empty = limit, min(s.held, 0), 0, time.Time{}

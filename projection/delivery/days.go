@@ -22,8 +22,8 @@ const (
 	lockTimeout  = `2s` // for dropping partitions, which blocks other sessions
 )
 
-// Days maintains the partitions of the delivery records: it creates those of the next days and drops expired ones. Any number of Days may
-// run on one database.
+// Days maintains the partitions of the delivery records: it creates those of the next days and drops expired ones. Any
+// number of Days may run on one database.
 type Days struct {
 	Pool *pgxpool.Pool
 	Log  *slog.Logger
@@ -31,14 +31,17 @@ type Days struct {
 
 // Run calls Turn every hour until the context is done.
 func (d Days) Run(ctx context.Context) {
-	work := eventstore.Background{Work: "maintain the partitions of deliveries", Interval: daysInterval, Retry: daysRetry, Log: d.Log}
+	work := eventstore.Background{
+		Work: "maintain the partitions of deliveries", Interval: daysInterval, Retry: daysRetry, Log: d.Log,
+	}
 	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, d.Turn(ctx) })
 }
 
 // Turn creates and drops the partitions that are due.
 func (d Days) Turn(ctx context.Context) error {
 	_, err := d.Pool.Exec(ctx, `
-		SELECT delivery.open_day((now() AT TIME ZONE 'UTC')::date + ahead) FROM generate_series(0, $1::integer - 1) AS ahead`, openDays)
+		SELECT delivery.open_day((now() AT TIME ZONE 'UTC')::date + ahead)
+		FROM generate_series(0, $1::integer - 1) AS ahead`, openDays)
 	if err != nil {
 		return err
 	}
@@ -58,8 +61,8 @@ func (d Days) Turn(ctx context.Context) error {
 	return nil
 }
 
-// expired lists the days to drop: more than 30 days old, with nothing queued. A delivery that was queued again may finish long after its
-// event: its day is kept for 30 days after that.
+// expired lists the days to drop: more than 30 days old, with nothing queued. A delivery that was queued again may
+// finish long after its event: its day is kept for 30 days after that.
 func (d Days) expired(ctx context.Context) ([]time.Time, error) {
 	rows, err := d.Pool.Query(ctx, `
 		SELECT day
@@ -92,17 +95,20 @@ func (d Days) expired(ctx context.Context) ([]time.Time, error) {
 }
 
 // pending is whether a delivery of day $1 is queued.
-const pending = `EXISTS (SELECT FROM delivery.queue WHERE delivery_id >= delivery.first_id($1::date) AND delivery_id < delivery.first_id($1::date + 1))`
+const pending = `EXISTS (SELECT FROM delivery.queue WHERE delivery_id >= delivery.first_id($1::date)
+	AND delivery_id < delivery.first_id($1::date + 1))`
 
-// drop drops the partitions of a day, unless one of its deliveries was queued again in the meantime. It advances the origin of deliveries:
-// if the log is read from its start again, the fan-out must not queue the dropped deliveries a second time.
+// drop drops the partitions of a day, unless one of its deliveries was queued again in the meantime. It advances the
+// origin of deliveries: if the log is read from its start again, the fan-out must not queue the dropped deliveries a
+// second time.
 func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error) {
 	err = pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '`+lockTimeout+`'`); err != nil {
 			return err
 		}
 		// Parents are locked first, as elsewhere, to avoid deadlocks.
-		if _, err := tx.Exec(ctx, `LOCK TABLE delivery.delivery, delivery.attempt IN ACCESS EXCLUSIVE MODE`); err != nil {
+		if _, err := tx.Exec(ctx,
+			`LOCK TABLE delivery.delivery, delivery.attempt IN ACCESS EXCLUSIVE MODE`); err != nil {
 			return err
 		}
 		var kept bool
@@ -131,12 +137,13 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 	return dropped, err
 }
 
-// keepErasures saves the outcome of lead.erased at each endpoint, for certificates. A successful delivery counts even if a later replay
-// failed.
+// keepErasures saves the outcome of lead.erased at each endpoint, for certificates. A successful delivery counts even
+// if a later replay failed.
 func keepErasures(ctx context.Context, tx pgx.Tx, day time.Time) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO delivery.erasure AS kept (event_id, webhook_id, state, finished_at, attempts, status)
-		SELECT DISTINCT ON (d.event_id, d.webhook_id) d.event_id, d.webhook_id, d.state, d.finished_at, coalesce(a.made, 0), coalesce(a.status, 0)
+		SELECT DISTINCT ON (d.event_id, d.webhook_id) d.event_id, d.webhook_id, d.state, d.finished_at,
+		  coalesce(a.made, 0), coalesce(a.status, 0)
 		  FROM `+partition("delivery", day)+` d
 		  LEFT JOIN LATERAL (SELECT count(*) AS made, (array_agg(status ORDER BY at DESC))[1] AS status
 		                       FROM `+partition("attempt", day)+` WHERE delivery_id = d.delivery_id) AS a ON true

@@ -28,7 +28,8 @@ func days(w *projectiontest.World) delivery.Days {
 func dayTables(t *testing.T, w *projectiontest.World, of string) []string {
 	t.Helper()
 	return pgtest.Rows[string](t, w.Pool, `
-		SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ('delivery.' || $1)::regclass ORDER BY relname`, of)
+		SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ('delivery.' || $1)::regclass
+		ORDER BY relname`, of)
 }
 
 // appendAt appends a new lead with a given time.
@@ -43,8 +44,9 @@ func appendFact(t *testing.T, w *projectiontest.World, at time.Time, fact event.
 	id := ulid.MustNew(ulid.Timestamp(at), ulid.DefaultEntropy())
 	name, data, err := event.Encode(fact)
 	require.NoError(t, err)
-	_, err = w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(id.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{
-		{ID: id, Type: name, At: at, Data: data, Metadata: event.Metadata{Account: "acme"}}}})
+	_, err = w.Store.Append(t.Context(),
+		eventstore.Write{Stream: event.LeadStream(id.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{
+			{ID: id, Type: name, At: at, Data: data, Metadata: event.Metadata{Account: "acme"}}}})
 	require.NoError(t, err)
 }
 
@@ -53,12 +55,17 @@ func TestDays_Partition(t *testing.T) {
 	w := deliverytest.New(t)
 	deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	midnight := time.Date(2026, 2, 28, 0, 0, 0, 0, time.UTC)
-	for _, at := range []time.Time{midnight.Add(-time.Millisecond), midnight, midnight.Add(day - time.Millisecond), midnight.Add(day), midnight.Add(7 * day)} {
+	for _, at := range []time.Time{
+		midnight.Add(-time.Millisecond), midnight, midnight.Add(day - time.Millisecond), midnight.Add(day),
+		midnight.Add(7 * day),
+	} {
 		appendAt(t, w, at)
 	}
 	deliverytest.CatchUp(t, w)
-	require.Equal(t, []string{"delivery_20260227", "delivery_20260228", "delivery_20260301", "delivery_20260307"}, dayTables(t, w, "delivery"))
-	require.Equal(t, []string{"attempt_20260227", "attempt_20260228", "attempt_20260301", "attempt_20260307"}, dayTables(t, w, "attempt"))
+	require.Equal(t, []string{"delivery_20260227", "delivery_20260228", "delivery_20260301", "delivery_20260307"},
+		dayTables(t, w, "delivery"))
+	require.Equal(t, []string{"attempt_20260227", "attempt_20260228", "attempt_20260301", "attempt_20260307"},
+		dayTables(t, w, "attempt"))
 	rows := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.delivery_20260228`)
 	require.Equal(t, 2, rows)
 }
@@ -88,8 +95,10 @@ func TestDays_Drop(t *testing.T) {
 	named := func(ago int) string { return now.UTC().Add(-time.Duration(ago) * day).Format("delivery_20060102") }
 	finish := func(ago, finished int) {
 		pgtest.Exec(t, w.Pool, `
-			WITH gone AS (DELETE FROM delivery.queue WHERE delivery_id IN (SELECT delivery_id FROM delivery.`+named(ago)+`))
-			UPDATE delivery.`+named(ago)+` SET state = 'delivered', finished_at = now() - $1::integer * interval '1 day'`, finished)
+			WITH gone AS (DELETE FROM delivery.queue
+			  WHERE delivery_id IN (SELECT delivery_id FROM delivery.`+named(ago)+`))
+			UPDATE delivery.`+named(ago)+` SET state = 'delivered', finished_at = now() - $1::integer * `+
+			`interval '1 day'`, finished)
 	}
 	finish(40, 40)
 	finish(38, 1)
@@ -112,7 +121,8 @@ func TestDays_Drop(t *testing.T) {
 
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
 	deliverytest.CatchUp(t, w)
-	require.Empty(t, deliverytest.Queued(t, w, id), "what was thrown away is not sent again, should the log be read again")
+	require.Empty(t, deliverytest.Queued(t, w, id),
+		"what was thrown away is not sent again, should the log be read again")
 	appendAt(t, w, now.Add(-50*day))
 	deliverytest.CatchUp(t, w)
 	require.Len(t, deliverytest.Queued(t, w, id), 1, "but what is new on the log is, however late")
@@ -122,7 +132,8 @@ func TestDays_Drop(t *testing.T) {
 func TestDays_KeepErasures(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
-	answers, fails := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "lead.erased")
+	answers, fails := deliverytest.Register(t, w, "acme", "https://a.example", "*"),
+		deliverytest.Register(t, w, "acme", "https://b.example", "lead.erased")
 	for _, ago := range []time.Duration{40, 38} { // the second is of a replay whose deliveries all fail
 		appendAt(t, w, time.Now().Add(-ago*day))
 		appendFact(t, w, time.Now().Add(-ago*day), event.LeadErased{})
@@ -130,20 +141,27 @@ func TestDays_KeepErasures(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue`)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET event_id = 'erasure' WHERE type = 'lead.erased'`)
-	pgtest.Exec(t, w.Pool, `UPDATE delivery.delivery SET state = 'failed', finished_at = created_at - interval '38 days'`)
+	pgtest.Exec(t, w.Pool,
+		`UPDATE delivery.delivery SET state = 'failed', finished_at = created_at - interval '38 days'`)
 	first := time.Now().Add(-40 * day).UTC().Format("delivery_20060102")
-	pgtest.Exec(t, w.Pool, `UPDATE delivery.`+first+` SET state = 'delivered', finished_at = '2026-03-01T09:00:00Z' WHERE webhook_id = $1`, answers)
-	pgtest.Exec(t, w.Pool, `INSERT INTO delivery.attempt SELECT delivery_id, now() + n * interval '1 s', 500 - n * 300, 1, '', '' FROM delivery.`+first+`, generate_series(0, 1) AS n`)
+	pgtest.Exec(t, w.Pool,
+		`UPDATE delivery.`+first+` SET state = 'delivered', finished_at = '2026-03-01T09:00:00Z' WHERE webhook_id = $1`,
+		answers)
+	pgtest.Exec(t, w.Pool,
+		`INSERT INTO delivery.attempt SELECT delivery_id, now() + n * interval '1 s', 500 - n * 300, 1, '', ''
+			FROM delivery.`+first+`, generate_series(0, 1) AS n`)
 	require.NoError(t, days(w).Turn(t.Context()))
 	require.NotContains(t, dayTables(t, w, "delivery"), first)
 	require.Equal(t, []string{answers + " delivered 2 200", fails + " failed 0 0"}, pgtest.Rows[string](t, w.Pool, `
-		SELECT concat_ws(' ', webhook_id, state, attempts, status) FROM delivery.erasure WHERE event_id = 'erasure' ORDER BY state`))
+		SELECT concat_ws(' ', webhook_id, state, attempts, status) FROM delivery.erasure WHERE event_id = 'erasure'
+		ORDER BY state`))
 }
 
 // counted returns an account's deliveries by day.
 func counted(t *testing.T, w *projectiontest.World, account string) map[string]int {
 	t.Helper()
-	rows, err := w.Pool.Query(t.Context(), `SELECT day::text, queued FROM delivery.account_day WHERE account = $1`, account)
+	rows, err := w.Pool.Query(t.Context(),
+		`SELECT day::text, queued FROM delivery.account_day WHERE account = $1`, account)
 	require.NoError(t, err)
 	days, n := map[string]int{}, 0
 	var name string
@@ -171,10 +189,12 @@ func TestDays_Counts(t *testing.T) {
 
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
 	deliverytest.CatchUp(t, w)
-	require.Equal(t, 6, counted(t, w, "acme")[named(now)], "what is there already counts once, should the log be read again")
+	require.Equal(t, 6, counted(t, w, "acme")[named(now)],
+		"what is there already counts once, should the log be read again")
 
 	pgtest.Exec(t, w.Pool, `
-		WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered', finished_at = now() - interval '35 days'`)
+		WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery
+		SET state = 'delivered', finished_at = now() - interval '35 days'`)
 	require.NoError(t, days(w).Turn(t.Context()))
 	require.Equal(t, map[string]int{named(now): 6}, counted(t, w, "acme"))
 }

@@ -16,12 +16,14 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// The filters of one account must not delay the deliveries and erasures of others, which wait for the fan-out. So a batch of the fan-out
-// applies only as many filters as accountSteps and batchSteps allow. It defers the other events of the account, whose filters a FilterWorker
-// applies in turns with those of other accounts. While events of an account are deferred, its later ones are too, so that each endpoint gets
-// its events in the order of the log. Deliveries to endpoints with neither filter nor ordering are never deferred.
+// The filters of one account must not delay the deliveries and erasures of others, which wait for the fan-out. So a
+// batch of the fan-out applies only as many filters as accountSteps and batchSteps allow. It defers the other events of
+// the account, whose filters a FilterWorker applies in turns with those of other accounts. While events of an account
+// are deferred, its later ones are too, so that each endpoint gets its events in the order of the log. Deliveries to
+// endpoints with neither filter nor ordering are never deferred.
 const (
-	accountSteps = 50_000  // of an account's filters in a batch of the fan-out or in a turn; a step takes less than a microsecond
+	// of an account's filters in a batch of the fan-out or in a turn; a step takes less than a microsecond
+	accountSteps = 50_000
 	batchSteps   = 150_000 // of all filters in a batch of the fan-out
 	deferredRows = 500     // read for an account in a turn
 )
@@ -53,7 +55,8 @@ func (o *changes) spend(account string, steps uint64) {
 func queueBehind(queries *pgx.Batch, accounts []string, behind map[string]bool) {
 	queries.Queue(`
 		SELECT account FROM unnest($1::text[]) AS u (account)
-		 WHERE EXISTS (SELECT FROM delivery.deferred d WHERE d.account = u.account)`, accounts).Query(func(rows pgx.Rows) error {
+		 WHERE EXISTS (SELECT FROM delivery.deferred d
+		   WHERE d.account = u.account)`, accounts).Query(func(rows pgx.Rows) error {
 		var account string
 		_, err := pgx.ForEachRow(rows, []any{&account}, func() error {
 			behind[account] = true
@@ -68,7 +71,8 @@ func saveDeferred(ctx context.Context, tx pgx.Tx, events []deferredEvent) error 
 	batch := &pgx.Batch{}
 	for _, d := range events {
 		batch.Queue(`
-			INSERT INTO delivery.deferred (event_id, account, type, stream, revision, position, webhook_ids) VALUES ($1, $2, $3, $4, $5, $6, $7)
+			INSERT INTO delivery.deferred (event_id, account, type, stream, revision, position, webhook_ids)
+			VALUES ($1, $2, $3, $4, $5, $6, $7)
 			    ON CONFLICT DO NOTHING`,
 			d.ID.String(), d.account, d.kind, d.Stream, int64(d.Revision), int64(d.Position), d.webhookIDs)
 	}
@@ -78,8 +82,8 @@ func saveDeferred(ctx context.Context, tx pgx.Tx, events []deferredEvent) error 
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// FilterWorker queues the deliveries of deferred events. It applies the current filters of their endpoints. Any number of workers may run on
-// one database; one at a time is active.
+// FilterWorker queues the deliveries of deferred events. It applies the current filters of their endpoints. Any number
+// of workers may run on one database; one at a time is active.
 type FilterWorker struct {
 	Pool    *pgxpool.Pool
 	Leases  *schema.Leases
@@ -87,7 +91,8 @@ type FilterWorker struct {
 	Log     *slog.Logger
 }
 
-// filterLease is the lease of the active FilterWorker. It only avoids duplicate work: each step checks that no other process made it.
+// filterLease is the lease of the active FilterWorker. It only avoids duplicate work: each step checks that no other
+// process made it.
 const filterLease = "delivery filters"
 
 const (
@@ -97,12 +102,14 @@ const (
 
 // Run applies filters until the context is done.
 func (w FilterWorker) Run(ctx context.Context) {
-	work := eventstore.Background{Work: "apply filters of webhook endpoints", Interval: filterPoll, Retry: filterRetry, Log: w.Log}
+	work := eventstore.Background{
+		Work: "apply filters of webhook endpoints", Interval: filterPoll, Retry: filterRetry, Log: w.Log,
+	}
 	work.Run(ctx, w.Turn)
 }
 
-// Turn applies as many filters of each account as it may in a turn, and then waits as long as that took, so that costly filters take at most
-// half a processor. It reports whether any event was decided.
+// Turn applies as many filters of each account as it may in a turn, and then waits as long as that took, so that costly
+// filters take at most half a processor. It reports whether any event was decided.
 func (w FilterWorker) Turn(ctx context.Context) (worked bool, err error) {
 	accounts, err := w.waiting(ctx)
 	if err != nil || len(accounts) == 0 {
@@ -158,7 +165,8 @@ type filterTurn struct {
 	steps  uint64
 }
 
-// advance decides on the oldest events of an account, without a transaction. After an error it saves what was decided before.
+// advance decides on the oldest events of an account, without a transaction. After an error it saves what was decided
+// before.
 func (w FilterWorker) advance(ctx context.Context, account string) (moved bool, steps uint64, err error) {
 	events, endpoints, err := w.read(ctx, account)
 	if err != nil {
@@ -175,12 +183,15 @@ func (w FilterWorker) advance(ctx context.Context, account string) (moved bool, 
 }
 
 // read returns the oldest deferred events of an account, and its endpoints.
-func (w FilterWorker) read(ctx context.Context, account string) (events []deferredEvent, endpoints map[string]endpoint, err error) {
+func (w FilterWorker) read(
+	ctx context.Context, account string,
+) (events []deferredEvent, endpoints map[string]endpoint, err error) {
 	err = inDeliveries(ctx, w.Pool, func(tx pgx.Tx) error {
 		queries := &pgx.Batch{}
 		endpoints = queueEndpoints(queries, []string{account})
 		queries.Queue(`
-			SELECT event_id, type, stream, revision, position, webhook_ids FROM deferred WHERE account = $1 ORDER BY place LIMIT $2`,
+			SELECT event_id, type, stream, revision, position, webhook_ids FROM deferred WHERE account = $1
+			ORDER BY place LIMIT $2`,
 			account, deferredRows).Query(func(rows pgx.Rows) (err error) {
 			events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (deferredEvent, error) {
 				d := deferredEvent{account: account, Event: projection.Event{Recorded: &eventstore.Recorded{}}}
@@ -199,7 +210,9 @@ func (w FilterWorker) read(ctx context.Context, account string) (events []deferr
 }
 
 // decide applies the filters of the endpoints that an event waits for, up to the limit of a turn or an error.
-func (d *filterTurn) decide(ctx context.Context, filters *Filters, e *deferredEvent, endpoints map[string]endpoint) (err error) {
+func (d *filterTurn) decide(
+	ctx context.Context, filters *Filters, e *deferredEvent, endpoints map[string]endpoint,
+) (err error) {
 	c := filters.at(Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.kind})
 	left := e.webhookIDs
 	for ; len(left) > 0 && d.steps < accountSteps; left = left[1:] {

@@ -14,13 +14,13 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// EndpointsKnown is true once the fan-out has reached the position where deliveries begin. While it reads the log again, for example after
-// a restore, endpoints are in an earlier state: with earlier URLs, or not yet disabled.
+// EndpointsKnown is true once the fan-out has reached the position where deliveries begin. While it reads the log
+// again, for example after a restore, endpoints are in an earlier state: with earlier URLs, or not yet disabled.
 const EndpointsKnown = `EXISTS (SELECT FROM delivery.checkpoint c JOIN delivery.origin o USING (epoch)
                         WHERE c.projector = '` + schema.FanOut + `' AND c.position >= o.position)`
 
-// Endpoints builds the table of endpoints like FanOut, and queues nothing. Verifications compare the table with it: a wrong row would send
-// events to the wrong URL, or to none.
+// Endpoints builds the table of endpoints like FanOut, and queues nothing. Verifications compare the table with it: a
+// wrong row would send events to the wrong URL, or to none.
 type Endpoints struct{ FanOut }
 
 func (Endpoints) Filter() eventstore.Filter {
@@ -84,11 +84,14 @@ func queueEndpoints(queries *pgx.Batch, accounts []string) (found map[string]end
 		  FROM endpoint WHERE account = ANY ($1) AND NOT deleted`, accounts).Query(func(rows pgx.Rows) error {
 		var id string
 		var e endpoint
-		_, err := pgx.ForEachRow(rows, []any{&id, &e.account, &e.URL, &e.Events, &e.Filter, &e.Ordering, &e.RateLimit, &e.HeaderNames, &e.disabled}, func() error {
-			found[id] = e
-			e.Events, e.HeaderNames = nil, nil
-			return nil
-		})
+		_, err := pgx.ForEachRow(rows,
+			[]any{
+				&id, &e.account, &e.URL, &e.Events, &e.Filter, &e.Ordering, &e.RateLimit, &e.HeaderNames, &e.disabled,
+			}, func() error {
+				found[id] = e
+				e.Events, e.HeaderNames = nil, nil
+				return nil
+			})
 		return err
 	})
 	return found
@@ -99,13 +102,15 @@ func saveEndpoints(ctx context.Context, tx pgx.Tx, changed map[string]endpoint) 
 	for _, id := range slices.Sorted(maps.Keys(changed)) {
 		e := changed[id]
 		batch.Queue(`
-			INSERT INTO endpoint (webhook_id, account, url, events, filter, ordering, rate_limit, header_names, deleted, disabled)
+			INSERT INTO endpoint (webhook_id, account, url, events, filter, ordering, rate_limit, header_names, deleted,
+			  disabled)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 			    ON CONFLICT (webhook_id) DO UPDATE
 			   SET url = excluded.url, events = excluded.events, filter = excluded.filter, ordering = excluded.ordering,
-			       rate_limit = excluded.rate_limit, header_names = excluded.header_names, deleted = excluded.deleted, disabled = excluded.disabled`,
-			id, e.account, e.URL, append([]string{}, e.Events...), e.Filter, e.Ordering, e.RateLimit, append([]string{}, e.HeaderNames...),
-			e.deleted, e.disabled)
+			       rate_limit = excluded.rate_limit, header_names = excluded.header_names, deleted = excluded.deleted,
+			       disabled = excluded.disabled`,
+			id, e.account, e.URL, append([]string{}, e.Events...), e.Filter, e.Ordering, e.RateLimit,
+			append([]string{}, e.HeaderNames...), e.deleted, e.disabled)
 	}
 	if batch.Len() == 0 {
 		return nil

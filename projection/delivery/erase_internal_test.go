@@ -26,11 +26,15 @@ func TestEraseDeliveries_UsesIndex(t *testing.T) {
 		if stream == "lead-1" {
 			mine = id
 		}
-		rows.Queue(`INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		rows.Queue(`INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream,
+			revision, position, renderer)
 			VALUES ($1, 'w', $1, 0, 'lead.created', $2, 0, 1, 1)`, id, stream)
 		rows.Queue(`INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
 			VALUES ($1, 'w', 'lead.created', $2, 0, 1, 1)`, id, stream)
-		rows.Queue(`INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error) VALUES ($1, now(), 500, 1, 'said', 'quoted')`, id)
+		rows.Queue(
+			`INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
+				VALUES ($1, now(), 500, 1, 'said', 'quoted')`, id,
+		)
 	}
 	require.NoError(t, w.Pool.SendBatch(t.Context(), rows).Close())
 
@@ -49,7 +53,8 @@ func TestEraseDeliveries_UsesIndex(t *testing.T) {
 	require.Less(t, read, 100)
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
 		SELECT (SELECT state FROM delivery.delivery WHERE delivery_id = $1), (SELECT count(*) FROM delivery.queue),
-		       (SELECT count(*) FROM delivery.attempt WHERE response <> '' AND error <> '')`, mine).Scan(&state, &queue, &said))
+		       (SELECT count(*) FROM delivery.attempt WHERE response <> ''
+		         AND error <> '')`, mine).Scan(&state, &queue, &said))
 	require.Equal(t, "cancelled", state)
 	require.Equal(t, others, queue)
 	require.Equal(t, others, said)

@@ -1,8 +1,9 @@
 // Package delivery sends events to webhook endpoints. It owns the queue and the records of deliveries.
 //
-// [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its checkpoint. A [FilterWorker]
-// does this for events whose filters cost too much for that transaction. The couriers of command/worker/courier send the rows. A [Replayer] queues past events again at the request of owners, and
-// [Days] drops old partitions of the records.
+// [FanOut] reads the log and writes a row for each event and subscribed endpoint, in the transaction that moves its
+// checkpoint. A [FilterWorker] does this for events whose filters cost too much for that transaction. The couriers of
+// command/worker/courier send the rows. A [Replayer] queues past events again at the request of owners, and [Days]
+// drops old partitions of the records.
 package delivery
 
 import (
@@ -23,8 +24,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Begin records, once for each log, the position after which events are delivered. It must be called before the first event that should be
-// delivered is appended.
+// Begin records, once for each log, the position after which events are delivered. It must be called before the first
+// event that should be delivered is appended.
 func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) error {
 	epoch, err := store.Epoch(ctx)
 	if err != nil {
@@ -34,15 +35,16 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store) erro
 	if err != nil {
 		return fmt.Errorf("begin deliveries: %w", err)
 	}
-	_, err = pool.Exec(ctx, `INSERT INTO delivery.origin (epoch, position) VALUES ($1, $2) ON CONFLICT DO NOTHING`, epoch, int64(head))
+	_, err = pool.Exec(ctx, `INSERT INTO delivery.origin (epoch, position) VALUES ($1, $2) ON CONFLICT DO NOTHING`,
+		epoch, int64(head))
 	if err != nil {
 		return fmt.Errorf("begin deliveries: %w", schema.Unavailable(err))
 	}
 	return nil
 }
 
-// FanOut is the projector that queues deliveries: it decides which endpoints receive an event. It folds the endpoints itself, so that it
-// knows the exact endpoints as of each event. It runs in the schema schema.Deliveries.
+// FanOut is the projector that queues deliveries: it decides which endpoints receive an event. It folds the endpoints
+// itself, so that it knows the exact endpoints as of each event. It runs in the schema schema.Deliveries.
 //
 // It is not in view.All, so that a replay of the views sends nothing.
 type FanOut struct {
@@ -58,12 +60,15 @@ func (FanOut) Version() int { return 1 }
 func (FanOut) Tables() []string { return []string{"endpoint"} }
 
 func (FanOut) Filter() eventstore.Filter {
-	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.IntakePrefix, event.WebhookPrefix}}
+	return eventstore.Filter{
+		StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.IntakePrefix, event.WebhookPrefix},
+	}
 }
 
 // Choose skips events of accounts that never had an endpoint, which are most accounts.
 func (FanOut) Choose(ctx context.Context, db projection.Rows) (func(projection.Event) bool, error) {
-	known := map[string]bool{} // accounts that have or had an endpoint: an erasure also affects deliveries to a deleted endpoint
+	// accounts that have or had an endpoint: an erasure also affects deliveries to a deleted endpoint
+	known := map[string]bool{}
 	var account string
 	rows, err := db.Query(ctx, `SELECT DISTINCT account FROM endpoint`)
 	if err != nil {
@@ -226,13 +231,16 @@ func (f FanOut) forgetBodies(stream string, erased event.LeadErased) []string {
 
 // known reads the position after which events are delivered, and the endpoints of all accounts of a batch.
 func (f FanOut) known(ctx context.Context, tx pgx.Tx, batch []projection.Event) (changes, error) {
-	o := changes{FanOut: f, changed: map[string]endpoint{}, counts: filterCounts{}, behind: map[string]bool{}, spent: map[string]uint64{},
+	o := changes{FanOut: f, changed: map[string]endpoint{}, counts: filterCounts{}, behind: map[string]bool{},
+		spent:           map[string]uint64{},
 		forgottenBefore: map[string]int64{},
 	}
 	var origin *int64
 	accounts := accountsOf(batch)
 	queries := &pgx.Batch{}
-	queries.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error { return row.Scan(&origin) })
+	queries.Queue(`SELECT max(position) FROM origin WHERE epoch = $1`, f.Epoch).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&origin)
+	})
 	queueBehind(queries, accounts, o.behind)
 	o.endpoints = queueEndpoints(queries, accounts)
 	if err := tx.SendBatch(ctx, queries).Close(); err != nil {

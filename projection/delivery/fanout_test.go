@@ -28,13 +28,17 @@ func TestFanOut_Subscriptions(t *testing.T) {
 
 	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"))
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
-	w.Append(t, "acme", event.WebhookStream(late), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://e.example", Events: []string{"*"}}, Slot: 2})
+	w.Append(t, "acme", event.WebhookStream(late), event.WebhookRegistered{
+		WebhookSettings: event.WebhookSettings{URL: "https://e.example", Events: []string{"*"}}, Slot: 2,
+	})
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "whatsapp", NewSource: true})
-	w.Append(t, "acme", tok, event.TokenCreated{Name: "CI", Hash: []byte("h")}, event.TokenRotated{Hash: []byte("i")}, event.TokenDeleted{})
+	w.Append(t, "acme", tok, event.TokenCreated{Name: "CI", Hash: []byte("h")}, event.TokenRotated{Hash: []byte("i")},
+		event.TokenDeleted{})
 	deliverytest.CatchUp(t, w)
 
 	token := []string{"token.created " + tok + " 0", "token.rotated " + tok + " 1", "token.deleted " + tok + " 2"}
-	require.Equal(t, append([]string{"lead.created " + lead + " 0", "lead.merged " + lead + " 1"}, token...), deliverytest.Queued(t, w, all))
+	require.Equal(t, append([]string{"lead.created " + lead + " 0", "lead.merged " + lead + " 1"}, token...),
+		deliverytest.Queued(t, w, all))
 	require.Equal(t, []string{"lead.merged " + lead + " 1"}, deliverytest.Queued(t, w, merges))
 	require.Equal(t, []string{"lead.created " + lead + " 0"}, deliverytest.Queued(t, w, deleted))
 	require.Equal(t, append([]string{"lead.merged " + lead + " 1"}, token...), deliverytest.Queued(t, w, late))

@@ -17,8 +17,9 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// Filters decide which events are sent to endpoints with a filter. A filter is applied once to an event, when the delivery would be queued,
-// on the body that it would have. So a replay decides like the first delivery, unless the filter was changed.
+// Filters decide which events are sent to endpoints with a filter. A filter is applied once to an event, when the
+// delivery would be queued, on the body that it would have. So a replay decides like the first delivery, unless the
+// filter was changed.
 type Filters struct {
 	store    eventstore.Store
 	bodies   *Bodies
@@ -63,7 +64,8 @@ type candidate struct {
 	steps uint64 // the cost of all decisions so far, in the units of expression.CostLimit
 }
 
-// longestStep is more than a step takes, also on a busy machine. A filter that takes longer, because it is priced too low, costs its time.
+// longestStep is more than a step takes, also on a busy machine. A filter that takes longer, because it is priced too
+// low, costs its time.
 const longestStep = 10 * time.Microsecond
 
 // bytesPerStep is how much of a body can be rendered and parsed in the time of a step.
@@ -168,7 +170,8 @@ func (f filterCounts) save(ctx context.Context, tx pgx.Tx, changed []string) err
 		count := f[id]
 		batch.Queue(`
 			INSERT INTO delivery.filter_count AS c (webhook_id, filtered, failed) VALUES ($1, $2, $3)
-			    ON CONFLICT (webhook_id) DO UPDATE SET filtered = c.filtered + excluded.filtered, failed = c.failed + excluded.failed`,
+			    ON CONFLICT (webhook_id) DO UPDATE SET filtered = c.filtered + excluded.filtered,
+			    failed = c.failed + excluded.failed`,
 			id, count.filtered, count.failed)
 	}
 	if batch.Len() == 0 {
@@ -187,9 +190,12 @@ type Preview struct {
 
 const previewSample = 10
 
-// Preview applies a filter to events, without side effects. Events of erased leads are left out. It waits for a turn before each event and
-// ends the turn after it, because a filter may be expensive. The errors are those of the store and of turn.
-func (f *Filters) Preview(ctx context.Context, events []Source, source string, turn func(context.Context) (end func(), err error)) (Preview, error) {
+// Preview applies a filter to events, without side effects. Events of erased leads are left out. It waits for a turn
+// before each event and ends the turn after it, because a filter may be expensive. The errors are those of the store
+// and of turn.
+func (f *Filters) Preview(
+	ctx context.Context, events []Source, source string, turn func(context.Context) (end func(), err error),
+) (Preview, error) {
 	preview := Preview{Sample: []jsontext.Value{}}
 	for _, e := range events {
 		c := f.at(e)

@@ -24,7 +24,8 @@ func filtering(t *testing.T, w *projectiontest.World, filter string) (id string)
 	t.Helper()
 	id = w.NewID()
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
-		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: filter}, Slot: 1,
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: filter},
+		Slot:            1,
 	})
 	return id
 }
@@ -33,7 +34,8 @@ func filtering(t *testing.T, w *projectiontest.World, filter string) (id string)
 func filterCounts(t *testing.T, w *projectiontest.World, id string) (filtered, failed int) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
-		SELECT coalesce(sum(filtered), 0), coalesce(sum(failed), 0) FROM delivery.filter_count WHERE webhook_id = $1`, id).Scan(&filtered, &failed))
+		SELECT coalesce(sum(filtered), 0), coalesce(sum(failed), 0) FROM delivery.filter_count
+		WHERE webhook_id = $1`, id).Scan(&filtered, &failed))
 	return filtered, failed
 }
 
@@ -46,7 +48,9 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	fails := filtering(t, w, `touch.utmSource == 'google'`)
 	tokens := filtering(t, w, `type.startsWith('token.')`)
 	change := func(status string) event.LeadUpdated {
-		return event.LeadUpdated{LeadFields: event.LeadFields{Name: "Ann", Email: "a@example.com", Status: status, Temperature: "warm"}}
+		return event.LeadUpdated{
+			LeadFields: event.LeadFields{Name: "Ann", Email: "a@example.com", Status: status, Temperature: "warm"},
+		}
 	}
 	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), change("won"), change("lost"))
 	w.Append(t, "acme", token, event.TokenCreated{Name: "shop"})
@@ -61,7 +65,9 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	}
 
 	// A replay decides like the first delivery, by the filter as of its request, and counts again.
-	w.Append(t, "acme", event.WebhookStream(won), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
+	w.Append(t, "acme", event.WebhookStream(won), event.WebhookReplayed{
+		Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1,
+	})
 	deliverytest.CatchUp(t, w)
 	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.queue`)
 	require.NoError(t, err)
@@ -75,7 +81,9 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 
 	// The counts of a changed filter start at zero.
 	w.Append(t, "acme", event.WebhookStream(won), event.WebhookUpdated{
-		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: `data.status == 'won'`}, Changed: []string{"filter"},
+		WebhookSettings: event.WebhookSettings{
+			URL: "https://example.com", Events: []string{"*"}, Filter: `data.status == 'won'`,
+		}, Changed: []string{"filter"},
 	})
 	gone := event.LeadStream(w.NewID())
 	w.Append(t, "acme", gone, deliverytest.NewLead("Bea"), event.LeadErased{})
@@ -113,10 +121,13 @@ func filterWorker(t *testing.T, w *projectiontest.World) delivery.FilterWorker {
 	t.Helper()
 	leases := schema.NewLeases(w.Pool.Config().ConnConfig)
 	t.Cleanup(leases.Close)
-	return delivery.FilterWorker{Pool: w.Pool, Leases: leases, Filters: delivery.NewFilters(w.Store, nil), Log: slog.New(slog.DiscardHandler)}
+	return delivery.FilterWorker{
+		Pool: w.Pool, Leases: leases, Filters: delivery.NewFilters(w.Store, nil), Log: slog.New(slog.DiscardHandler),
+	}
 }
 
-// The fan-out applied all filters in its transaction: one account with 50 costly ones delayed the deliveries and erasures of all.
+// The fan-out applied all filters in its transaction: one account with 50 costly ones delayed the deliveries and
+// erasures of all.
 func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
@@ -126,7 +137,8 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	for range 15 {
 		endpointOf(t, w, "hooli", event.WebhookSettings{Filter: costly})
 	}
-	plain, inLanes := endpointOf(t, w, "acme", event.WebhookSettings{}), endpointOf(t, w, "acme", event.WebhookSettings{Ordering: "endpoint"})
+	plain, inLanes := endpointOf(t, w, "acme", event.WebhookSettings{}),
+		endpointOf(t, w, "acme", event.WebhookSettings{Ordering: "endpoint"})
 	cheap := endpointOf(t, w, "globex", event.WebhookSettings{Filter: `data.status == "new"`})
 	const events = 3
 	var streams []string
@@ -143,11 +155,14 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	require.Len(t, deliverytest.Queued(t, w, cheap), events)
 	require.Equal(t, streams, deliverytest.Queued(t, w, plain))
 	deferred := func() []string {
-		return pgtest.Rows[string](t, w.Pool, `SELECT concat(account, ' ', count(*)) FROM delivery.deferred GROUP BY account ORDER BY 1`)
+		return pgtest.Rows[string](t, w.Pool,
+			`SELECT concat(account, ' ', count(*)) FROM delivery.deferred GROUP BY account ORDER BY 1`)
 	}
 	require.Equal(t, []string{"acme 3", "hooli 3"}, deferred())
 	failures := func(account string) int {
-		return pgtest.Value[int](t, w.Pool, `SELECT coalesce(sum(failed), 0) FROM delivery.filter_count JOIN delivery.endpoint USING (webhook_id) WHERE account = $1`, account)
+		return pgtest.Value[int](t, w.Pool,
+			`SELECT coalesce(sum(failed), 0) FROM delivery.filter_count JOIN delivery.endpoint USING (webhook_id)
+				WHERE account = $1`, account)
 	}
 	// accountSteps allow five in a turn, and fewer on a machine so busy that they take longer than they cost.
 	between := func(least, most int, account string) int {
@@ -173,12 +188,17 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Empty(t, deferred())
-	require.Equal(t, []int{50 * (events + 1), 15 * events}, []int{failures("acme"), failures("hooli")}, "each filter once for each event")
+	require.Equal(t, []int{50 * (events + 1), 15 * events}, []int{failures("acme"), failures("hooli")},
+		"each filter once for each event")
 	require.Len(t, deliverytest.Queued(t, w, cheap), events)
-	lane := pgtest.Rows[string](t, w.Pool, `SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1 ORDER BY place`, inLanes)
+	lane := pgtest.Rows[string](t, w.Pool,
+		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1 ORDER BY place`,
+		inLanes)
 	require.Equal(t, streams, lane[:events], "in the order of the log")
 	require.Len(t, lane, events+1)
-	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue WHERE webhook_id = $1 AND due_at < 'infinity'`, inLanes))
+	require.Equal(t, 1,
+		pgtest.Value[int](t, w.Pool,
+			`SELECT count(*) FROM delivery.queue WHERE webhook_id = $1 AND due_at < 'infinity'`, inLanes))
 
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Cleo"))
 	deliverytest.CatchUp(t, w)
@@ -199,29 +219,36 @@ func TestFilter_DeferredChanges(t *testing.T) {
 	w.Append(t, "acme", forgotten, costlyLead(t))
 	deliverytest.CatchUp(t, w)
 	w.Append(t, "acme", event.WebhookStream(mended), event.WebhookUpdated{
-		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"lead.created"}, Filter: "true"}, Changed: []string{"filter"},
+		WebhookSettings: event.WebhookSettings{
+			URL: "https://example.com", Events: []string{"lead.created"}, Filter: "true",
+		}, Changed: []string{"filter"},
 	})
 	w.Append(t, "acme", event.WebhookStream(disabled), event.WebhookDisabled{Reason: "owner"})
 	w.Append(t, "acme", event.WebhookStream(deleted), event.WebhookDeleted{})
 	w.Append(t, "acme", event.WebhookStream(replayed), event.WebhookUpdated{
-		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: ""}, Changed: []string{"filter"},
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}, Filter: ""},
+		Changed:         []string{"filter"},
 	}, replayAll())
 	w.Append(t, "acme", forgotten, event.LeadErased{})
 	deliverytest.CatchUp(t, w)
 	replay(t, w)
-	require.Equal(t, map[int]int{0: 1}, generations(t, w, replayed), "lead.erased is queued already, and the others are deferred")
+	require.Equal(t, map[int]int{0: 1}, generations(t, w, replayed),
+		"lead.erased is queued already, and the others are deferred")
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.checkpoint SET epoch = 'another' WHERE projector = 'fanout'`)
 	worker := filterWorker(t, w)
 	worked, err := worker.Turn(t.Context())
 	require.NoError(t, err)
 	require.False(t, worked, "the endpoints are not known")
-	pgtest.Exec(t, w.Pool, `UPDATE delivery.checkpoint SET epoch = (SELECT epoch FROM delivery.origin) WHERE projector = 'fanout'`)
+	pgtest.Exec(t, w.Pool,
+		`UPDATE delivery.checkpoint SET epoch = (SELECT epoch FROM delivery.origin) WHERE projector = 'fanout'`)
 	for worked = true; worked; {
 		worked, err = worker.Turn(t.Context())
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"lead.created " + first + " 0"}, deliverytest.Queued(t, w, mended), "the other lead is erased")
-	require.Equal(t, []string{"lead.created " + first + " 0", "lead.created " + forgotten + " 0"}, deliverytest.Queued(t, w, disabled), "they are cancelled when they are due")
+	require.Equal(t, []string{"lead.created " + first + " 0"}, deliverytest.Queued(t, w, mended),
+		"the other lead is erased")
+	require.Equal(t, []string{"lead.created " + first + " 0", "lead.created " + forgotten + " 0"},
+		deliverytest.Queued(t, w, disabled), "they are cancelled when they are due")
 	require.Empty(t, deliverytest.Queued(t, w, deleted))
 	require.Equal(t, map[int]int{0: 3}, generations(t, w, replayed))
 	require.Zero(t, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.deferred`))
@@ -232,8 +259,12 @@ func TestPreview_TakesTurns(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
 	lead := event.LeadStream(w.NewID())
-	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Bea", Email: "a@example.com", Status: "won"}})
-	sources := []delivery.Source{{Stream: lead, Revision: 0, Position: 1, Type: "lead.created"}, {Stream: lead, Revision: 1, Position: 2, Type: "lead.updated"}}
+	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), event.LeadUpdated{
+		LeadFields: event.LeadFields{Name: "Bea", Email: "a@example.com", Status: "won"},
+	})
+	sources := []delivery.Source{{Stream: lead, Revision: 0, Position: 1, Type: "lead.created"}, {
+		Stream: lead, Revision: 1, Position: 2, Type: "lead.updated",
+	}}
 	var turns, open int
 	turn := func(context.Context) (func(), error) {
 		turns, open = turns+1, open+1
@@ -244,6 +275,7 @@ func TestPreview_TakesTurns(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 1, 0, 2, 0}, []int{preview.Events, preview.Matched, preview.Failed, turns, open})
 	full := errors.New("no turn")
-	_, err = delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, `true`, func(context.Context) (func(), error) { return nil, full })
+	_, err = delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, `true`,
+		func(context.Context) (func(), error) { return nil, full })
 	require.ErrorIs(t, err, full)
 }

@@ -17,21 +17,22 @@ import (
 // Channel is notified when rows are queued.
 const Channel = "leadlog_delivery"
 
-// notifyCouriers notifies, unless PostgreSQL's notification queue is half full. Any role can fill it, by listening without reading, and
-// then the transaction of a notification fails. Couriers also poll.
+// notifyCouriers notifies, unless PostgreSQL's notification queue is half full. Any role can fill it, by listening
+// without reading, and then the transaction of a notification fails. Couriers also poll.
 const notifyCouriers = `SELECT pg_notify('` + Channel + `', '') WHERE pg_notification_queue_usage() < 0.5`
 
 // Couriers returns how many couriers have a session in this database.
 func Couriers(ctx context.Context, tx pgx.Tx) (n int, err error) {
-	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil { // the transaction may have a snapshot of the sessions
+	// the transaction may have a snapshot of the sessions
+	if _, err = tx.Exec(ctx, `SELECT pg_stat_clear_snapshot()`); err != nil {
 		return 0, err
 	}
 	err = tx.QueryRow(ctx, `SELECT count(*) FROM lease.held WHERE name LIKE $1`, schema.CourierLeases).Scan(&n)
 	return n, err
 }
 
-// awaitDisk makes the commit wait for the disk. Without it, a delivery could be sent before its row is durable, and be sent again after a
-// crash. A batch that queues nothing does not need it.
+// awaitDisk makes the commit wait for the disk. Without it, a delivery could be sent before its row is durable, and be
+// sent again after a crash. A batch that queues nothing does not need it.
 const awaitDisk = `SET LOCAL synchronous_commit = on`
 
 // queue holds the rows that a batch adds, by column.
@@ -43,7 +44,8 @@ type queue struct {
 	days                                         map[time.Time]struct{} // of the rows' ids
 }
 
-// add adds a row for an event. It is in the partition of its trigger's day: the event itself, or the request to replay it.
+// add adds a row for an event. It is in the partition of its trigger's day: the event itself, or the request to replay
+// it.
 func (q *queue) add(trigger ulid.ULID, webhookID, name string, generation int, e projection.Event) {
 	if q.days == nil {
 		q.days = map[time.Time]struct{}{}
@@ -66,13 +68,15 @@ func (q *queue) keep(want func(i int) bool) {
 		for _, column := range []*[]string{&q.deliveries, &q.webhooks, &q.events, &q.types, &q.streams} {
 			(*column)[n] = (*column)[i]
 		}
-		q.revisions[n], q.positions[n], q.generations[n], q.reached[n] = q.revisions[i], q.positions[i], q.generations[i], q.reached[i]
+		q.revisions[n], q.positions[n], q.generations[n], q.reached[n] = q.revisions[i], q.positions[i],
+			q.generations[i], q.reached[i]
 		n++
 	}
 	for _, column := range []*[]string{&q.deliveries, &q.webhooks, &q.events, &q.types, &q.streams} {
 		*column = (*column)[:n]
 	}
-	q.revisions, q.positions, q.generations, q.reached = q.revisions[:n], q.positions[:n], q.generations[:n], q.reached[:n]
+	q.revisions, q.positions, q.generations, q.reached = q.revisions[:n], q.positions[:n],
+		q.generations[:n], q.reached[:n]
 }
 
 func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
@@ -86,9 +90,11 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	batch.Queue(`SELECT open_day(day) FROM unnest($1::date[]) AS days (day)`, days)
 	batch.Queue(`
 		WITH made AS (
-		    INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		    INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position,
+		      renderer)
 		    SELECT d, w, e, g, t, s, r, p, $9
-		      FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
+		      FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::bigint[],
+		        $8::bigint[])
 		           AS u (d, w, e, g, t, s, r, p)
 		        ON CONFLICT (delivery_id) DO NOTHING
 		    RETURNING *
@@ -101,34 +107,44 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		     GROUP BY account, day ORDER BY account, day
 		        ON CONFLICT (account, day) DO UPDATE SET queued = old.queued + excluded.queued
 		)
-		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation, lane, place, due_at)
+		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation,
+		  lane, place, due_at)
 		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation, lane,
-		       CASE WHEN lane IS NOT NULL THEN nextval('place') END, CASE WHEN lane IS NULL THEN now() ELSE 'infinity' END
-		  FROM (SELECT made.*, `+laneOf+` AS lane FROM made JOIN endpoint e USING (webhook_id) ORDER BY position) AS made`,
-		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions, q.positions, rendererVersion, days)
+		       CASE WHEN lane IS NOT NULL THEN nextval('place') END, CASE WHEN lane IS NULL THEN now()
+		       ELSE 'infinity' END
+		  FROM (SELECT made.*, `+laneOf+` AS lane FROM made JOIN endpoint e USING (webhook_id)
+		  	ORDER BY position) AS made`,
+		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions,
+		q.positions, rendererVersion, days)
 	batch.Queue(`
 		SELECT advance(array_agg(webhook_id), array_agg(lane))
 		  FROM (SELECT e.webhook_id, `+laneOf+` AS lane
-		          FROM unnest($1::text[], $2::text[], $3::text[]) AS made (webhook_id, stream, type) JOIN endpoint e USING (webhook_id)
+		          FROM unnest($1::text[], $2::text[], $3::text[]) AS made (webhook_id, stream, type) JOIN endpoint e
+		          USING (webhook_id)
 		         WHERE e.ordering <> '') AS lanes`, q.webhooks, q.streams, q.types)
 	batch.Queue(notifyCouriers)
 	return tx.SendBatch(ctx, batch).Close()
 }
 
 // laneOf is the lane of a delivery to an endpoint e. A test delivery has none.
-const laneOf = `CASE WHEN made.type = '` + testType + `' THEN NULL WHEN e.ordering = '` + webhook.ByLead + `' THEN made.stream
+const laneOf = `CASE WHEN made.type = '` + testType + `' THEN NULL WHEN e.ordering = '` + webhook.ByLead +
+	`' THEN made.stream
                 WHEN e.ordering = '` + webhook.ByEndpoint + `' THEN '' END`
 
-// LockLanes locks the rows of endpoints with an ordering, so that no process adds to their lanes while another takes from them.
+// LockLanes locks the rows of endpoints with an ordering, so that no process adds to their lanes while another takes
+// from them.
 func LockLanes(batch *pgx.Batch, webhookIDs []string) {
 	ids := slices.Compact(slices.Sorted(slices.Values(webhookIDs)))
-	batch.Queue(`SELECT FROM delivery.endpoint WHERE webhook_id = ANY ($1) AND ordering <> '' ORDER BY webhook_id FOR UPDATE`, ids)
+	batch.Queue(
+		`SELECT FROM delivery.endpoint WHERE webhook_id = ANY ($1) AND ordering <> '' ORDER BY webhook_id FOR UPDATE`,
+		ids,
+	)
 }
 
-// arrangeLanes assigns the queued deliveries of endpoints to the lanes of their current ordering, in log order. A delivery in flight stays the
-// first of its lane, so that the others wait for it when the endpoint was disabled and enabled meanwhile; it has none if the ordering is
-// another than when it was claimed. While an endpoint is disabled or deleted, all are due, to be cancelled. The endpoints must be saved
-// before the call, which locks them.
+// arrangeLanes assigns the queued deliveries of endpoints to the lanes of their current ordering, in log order. A
+// delivery in flight stays the first of its lane, so that the others wait for it when the endpoint was disabled and
+// enabled meanwhile; it has none if the ordering is another than when it was claimed. While an endpoint is disabled or
+// deleted, all are due, to be cancelled. The endpoints must be saved before the call, which locks them.
 func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 	if len(webhookIDs) == 0 {
 		return nil
@@ -138,8 +154,10 @@ func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 		UPDATE queue q SET lane = made.lane, place = made.place,
 		       due_at = CASE WHEN made.behind THEN 'infinity' WHEN q.due_at = 'infinity' THEN now() ELSE q.due_at END
 		  FROM (SELECT delivery_id, lane, CASE WHEN lane IS NOT NULL THEN nextval('place') END AS place,
-		               active AND lane IS NOT NULL AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY waiting, position) > 1 AS behind
-		          FROM (SELECT made.delivery_id, webhook_id, position, NOT e.deleted AND NOT e.disabled AS active, made.lease IS NULL AS waiting,
+		               active AND lane IS NOT NULL
+		               AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY waiting, position) > 1 AS behind
+		          FROM (SELECT made.delivery_id, webhook_id, position, NOT e.deleted
+		            AND NOT e.disabled AS active, made.lease IS NULL AS waiting,
 		                       CASE WHEN made.lease IS NULL OR made.lane = `+laneOf+` THEN `+laneOf+` END AS lane
 		                  FROM queue made JOIN endpoint e USING (webhook_id)
 		                 WHERE webhook_id = ANY ($1) ORDER BY waiting, position) AS made) AS made

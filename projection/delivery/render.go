@@ -22,8 +22,8 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// rendererVersion is stored with each delivery. When the format of bodies changes, deliveries of an earlier version keep their format, so
-// that each attempt sends the same bytes.
+// rendererVersion is stored with each delivery. When the format of bodies changes, deliveries of an earlier version
+// keep their format, so that each attempt sends the same bytes.
 const rendererVersion = 1
 
 // maxBody is the maximum size in bytes of a body that is not truncated.
@@ -32,7 +32,8 @@ const maxBody = 64 << 10
 // timeFormat is the format of times in the API: UTC, three decimals.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// ErrNotOnLog means that the log does not have the event of a delivery at its position. It is shown to the owner of the endpoint.
+// ErrNotOnLog means that the log does not have the event of a delivery at its position. It is shown to the owner of the
+// endpoint.
 var ErrNotOnLog = errors.New("not sent: the event is not on the log any more, which was restored from a backup")
 
 // ErrForgotten means that a delivery is cancelled because its lead was erased.
@@ -158,7 +159,8 @@ type subject struct {
 	Intake intake.State
 }
 
-// leadValues holds the values of a lead that changes compare. The maps are shared with its state, which replaces them when they change.
+// leadValues holds the values of a lead that changes compare. The maps are shared with its state, which replaces them
+// when they change.
 type leadValues struct {
 	event.LeadFields
 	Source   string                    `json:"source,omitzero"`
@@ -170,7 +172,8 @@ func (s subject) evolve(fact event.Fact) subject {
 	return subject{lead.Fold(s.Lead, fact), was, token.Evolve(s.Token, fact), intake.Evolve(s.Intake, fact)}
 }
 
-// subjects configures the cache of folds: a lead with repeated arrivals has one delivery after another. Erased leads are not cached.
+// subjects configures the cache of folds: a lead with repeated arrivals has one delivery after another. Erased leads
+// are not cached.
 var subjects = eventstore.FoldRules[subject]{
 	Evolve: subject.evolve,
 	Keep:   func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.NotCreated },
@@ -187,7 +190,8 @@ func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds
 	if err != nil {
 		return Body{}, err
 	}
-	if recorded.Stream == "" || recorded.Revision != s.Revision || s.EventID != "" && s.EventID != recorded.ID.String() {
+	if recorded.Stream == "" || recorded.Revision != s.Revision || s.EventID != "" &&
+		s.EventID != recorded.ID.String() {
 		return Body{}, ErrNotOnLog // another event has its revision
 	}
 	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && s.Type != erasedType {
@@ -243,7 +247,9 @@ func (s Source) encode(fact event.Fact, about subject) ([]byte, error) {
 		out.Data = newIntakeData(event.IntakeID(s.Stream), about.Intake)
 		return json.Marshal(out, json.Deterministic(true))
 	case event.TokenCreated, event.TokenRotated, event.TokenDeleted, event.TokenExpiring:
-		out.Data = tokenData{event.TokenID(s.Stream), tokenState.Name, tokenState.Prefix, formatTime(tokenState.ExpiresAt)}
+		out.Data = tokenData{
+			event.TokenID(s.Stream), tokenState.Name, tokenState.Prefix, formatTime(tokenState.ExpiresAt),
+		}
 		return json.Marshal(out, json.Deterministic(true))
 	default:
 		return nil, fmt.Errorf("events of type %s have no body for webhooks", fact.Data.EventType())
@@ -295,12 +301,14 @@ func (c changeData) isMember() bool { return strings.Contains(c.Field, ".") }
 
 // touch returns the touch of an arrival.
 func (s Source) touch(
-	fact *event.Fact, kind, source string, campaign event.Campaign, metadata map[string]jsontext.Value, kept event.KeptArrival,
+	fact *event.Fact, kind, source string, campaign event.Campaign, metadata map[string]jsontext.Value,
+	kept event.KeptArrival,
 ) *touchData {
 	t := &touchData{
-		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: formatTime(kept.SeenAt(fact.At)), Source: source, Kind: kind,
-		Origin: lead.NewOrigin(campaign, metadata), Credential: attribution.TouchCredential(fact.Metadata.Credential),
-		Position: s.Position,
+		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: formatTime(kept.SeenAt(fact.At)),
+		Source: source, Kind: kind, Origin: lead.NewOrigin(campaign, metadata),
+		Credential: attribution.TouchCredential(fact.Metadata.Credential),
+		Position:   s.Position,
 	}
 	if kept.IntakeID != "" {
 		t.IntakeID = &kept.IntakeID
@@ -329,14 +337,15 @@ func newSourceData(s lead.State, source string) *sourceData {
 		entry.Metadata = map[string]jsontext.Value{}
 	}
 	return &sourceData{
-		LeadID: s.ID, Source: entry.Source, FirstSeenAt: formatTime(entry.FirstSeenAt), LastSeenAt: formatTime(entry.LastSeenAt),
-		Arrivals: entry.Arrivals, Credential: credentialData{kind, id}, Metadata: entry.Metadata, IP: entry.IP,
-		UserAgent: entry.UserAgent, RequestID: entry.RequestID, Changed: entry.Changed,
+		LeadID: s.ID, Source: entry.Source, FirstSeenAt: formatTime(entry.FirstSeenAt),
+		LastSeenAt: formatTime(entry.LastSeenAt), Arrivals: entry.Arrivals, Credential: credentialData{kind, id},
+		Metadata: entry.Metadata, IP: entry.IP, UserAgent: entry.UserAgent, RequestID: entry.RequestID,
+		Changed: entry.Changed,
 	}
 }
 
-// encodeLead encodes a body and truncates one that is too large: it first leaves out the changes of custom fields and metadata, which data
-// has too, then these fields themselves.
+// encodeLead encodes a body and truncates one that is too large: it first leaves out the changes of custom fields and
+// metadata, which data has too, then these fields themselves.
 func encodeLead(out envelope, data leadData, changes []changeData) ([]byte, error) {
 	out.Data, out.Changes = data, changes
 	body, err := json.Marshal(out, json.Deterministic(true))
@@ -346,7 +355,10 @@ func encodeLead(out envelope, data leadData, changes []changeData) ([]byte, erro
 	out.Changes, out.Truncated = slices.DeleteFunc(changes, changeData.isMember), true
 	if out.Touch != nil { // the campaign is kept
 		o := out.Touch.Origin
-		out.Touch.Origin = lead.Origin{UTMSource: o.UTMSource, UTMMedium: o.UTMMedium, UTMCampaign: o.UTMCampaign, UTMID: o.UTMID, ClickIDs: map[string]string{}}
+		out.Touch.Origin = lead.Origin{
+			UTMSource: o.UTMSource, UTMMedium: o.UTMMedium, UTMCampaign: o.UTMCampaign, UTMID: o.UTMID,
+			ClickIDs: map[string]string{},
+		}
 	}
 	body, err = json.Marshal(out, json.Deterministic(true))
 	if err != nil || len(body) <= maxBody {
@@ -368,9 +380,10 @@ const (
 	bodyAge       = 10 * time.Second // bounds how long the body of an erased lead is cached
 )
 
-// Bodies renders the bodies of deliveries. It caches, for a short time, those that the fan-out has rendered: of events that are the first of
-// their stream, and of events that a filter was applied to. A courier in the same process then does not read the stream again, which would
-// cost a sixth to a half more processor time. Filters and the courier also share its folds of long streams.
+// Bodies renders the bodies of deliveries. It caches, for a short time, those that the fan-out has rendered: of events
+// that are the first of their stream, and of events that a filter was applied to. A courier in the same process then
+// does not read the stream again, which would cost a sixth to a half more processor time. Filters and the courier also
+// share its folds of long streams.
 type Bodies struct {
 	recent *lru.Cache[eventKey, cachedBody]
 	folds  *eventstore.Folds[subject]

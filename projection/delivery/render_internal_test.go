@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A body has the same bytes whether its stream was read from the start or from a cached state. Its changes, applied to the previous lead,
-// yield the lead.
+// A body has the same bytes whether its stream was read from the start or from a cached state. Its changes, applied to
+// the previous lead, yield the lead.
 func TestBody_CachedFold(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -89,7 +89,9 @@ func requireChangesLeadTo(t *testing.T, body []byte, leads map[string]map[string
 		}
 	}
 	want := map[string]string{}
-	for _, field := range []string{"source", "opportunityId", "name", "phone", "email", "status", "leadTemperature", "opportunityValue"} {
+	for _, field := range []string{
+		"source", "opportunityId", "name", "phone", "email", "status", "leadTemperature", "opportunityValue",
+	} {
 		if value := string(sent.Data[field]); value != `""` && value != "null" {
 			want[field] = value
 		}
@@ -140,21 +142,38 @@ func TestBody_Changes(t *testing.T) {
 		touch   bool
 	}{
 		{"a creation, all that is set", event.LeadCreated{
-			Source: "website", LeadFields: event.LeadFields{Name: "Ann", Email: "a@example.com", Status: "new", Temperature: "warm", CustomFields: values("city", `"Pune"`)},
+			Source: "website",
+			LeadFields: event.LeadFields{
+				Name: "Ann", Email: "a@example.com", Status: "new", Temperature: "warm",
+				CustomFields: values("city", `"Pune"`),
+			},
 			Metadata: values("utm_source", `"g"`, "source", `"website"`, "n", `null`), IP: "198.51.100.7",
 		}, `[{"field":"source","old":null,"new":"website"},{"field":"name","old":null,"new":"Ann"},{"field":"email","old":null,"new":"a@example.com"},
 			{"field":"status","old":null,"new":"new"},{"field":"leadTemperature","old":null,"new":"warm"},{"field":"customFields.city","old":null,"new":"Pune"},
 			{"field":"metadata.ip","old":null,"new":"198.51.100.7"},{"field":"metadata.utm_source","old":null,"new":"g"}]`, true},
-		{"a merge of nothing new", event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Ann"}}, `[]`, true},
+		{
+			"a merge of nothing new", event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "Ann"}},
+			`[]`, true,
+		},
 		{"a merge", event.LeadMerged{
-			Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{OpportunityID: "o", OpportunityValue: "7.50", CustomFields: values("city", `"Goa"`)},
+			Source: "whatsapp", NewSource: true,
+			LeadFields: event.LeadFields{
+				OpportunityID: "o", OpportunityValue: "7.50", CustomFields: values("city", `"Goa"`),
+			},
 			Metadata: values("utm_source", `"w"`, "n", `[1]`),
 		}, `[{"field":"opportunityId","old":null,"new":"o"},{"field":"opportunityValue","old":null,"new":7.50},{"field":"customFields.city","old":"Pune","new":"Goa"},
 			{"field":"metadata.n","old":null,"new":[1]},{"field":"metadata.utm_source","old":"g","new":"w"}]`, true},
-		{"a change by hand", event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, RemovedFields: []string{"city"}},
+		{"a change by hand", event.LeadUpdated{
+			LeadFields: event.LeadFields{Status: "won"}, RemovedFields: []string{"city"},
+		},
 			`[{"field":"status","old":"new","new":"won"},{"field":"customFields.city","old":"Goa","new":null}]`, false},
-		{"a release", event.LeadReleased{Field: "email", Email: "a@example.com"}, `[{"field":"email","old":"a@example.com","new":null}]`, false},
-		{"a join", event.LeadJoined{From: source, Was: event.LeadSnapshot{LeadFields: event.LeadFields{Name: "Anna", Phone: "+919876543210"}}},
+		{
+			"a release", event.LeadReleased{Field: "email", Email: "a@example.com"},
+			`[{"field":"email","old":"a@example.com","new":null}]`, false,
+		},
+		{"a join", event.LeadJoined{
+			From: source, Was: event.LeadSnapshot{LeadFields: event.LeadFields{Name: "Anna", Phone: "+919876543210"}},
+		},
 			`[{"field":"phone","old":null,"new":"+919876543210"}]`, false},
 	} {
 		w.Append(t, "acme", stream, c.data)
@@ -179,8 +198,9 @@ func TestBody_Truncated(t *testing.T) {
 	for size, kept := range map[int][2]bool{10 << 10: {true, true}, 40 << 10: {true, false}, 70 << 10: {false, false}} {
 		stream, long := event.LeadStream(w.NewID()), jsontext.Value(`"`+strings.Repeat("x", size/2)+`"`)
 		w.Append(t, "acme", stream, event.LeadCreated{
-			Source: "website", LeadFields: event.LeadFields{Name: "Ann", CustomFields: map[string]jsontext.Value{"note": long}},
-			Metadata: map[string]jsontext.Value{"utm_source": jsontext.Value(`"g"`), "note": long},
+			Source:     "website",
+			LeadFields: event.LeadFields{Name: "Ann", CustomFields: map[string]jsontext.Value{"note": long}},
+			Metadata:   map[string]jsontext.Value{"utm_source": jsontext.Value(`"g"`), "note": long},
 		})
 		body := renderedLatest(t, w, stream)
 		require.LessOrEqual(t, len(body), maxBody)
@@ -200,12 +220,17 @@ func TestBody_Intake(t *testing.T) {
 	id := w.NewID()
 	settings := event.IntakeSettings{Name: "Site", Kind: "form", Source: "website", Enabled: true, ExpectEvery: "1h"}
 	w.Append(t, "acme", event.IntakeStream(id), event.IntakeCreated{IntakeSettings: settings, Slot: 1},
-		event.IntakeSilent{Since: projectiontest.Start.Add(time.Hour)}, event.IntakeResumed{ArrivedAt: projectiontest.Start.Add(3 * time.Hour)})
+		event.IntakeSilent{
+			Since: projectiontest.Start.Add(time.Hour),
+		}, event.IntakeResumed{ArrivedAt: projectiontest.Start.Add(3 * time.Hour)})
 	for revision, c := range map[eventstore.Revision]struct{ kind, state, arrived string }{
 		1: {"intake.silent", "silent", formatTime(projectiontest.Start.Add(time.Hour))},
 		2: {"intake.resumed", "active", formatTime(projectiontest.Start.Add(3 * time.Hour))},
 	} {
-		r := Source{Stream: event.IntakeStream(id), Revision: revision, Position: eventstore.Position(revision + 1), Type: c.kind}
+		r := Source{
+			Stream: event.IntakeStream(id), Revision: revision, Position: eventstore.Position(revision + 1),
+			Type: c.kind,
+		}
 		body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
 		require.NoError(t, err)
 		var sent struct {

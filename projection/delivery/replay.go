@@ -20,8 +20,9 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// Replayer queues past events again that owners of endpoints requested to replay. It stores its progress in the transaction that queues, so
-// that a replay resumes after a killed process. Any number of replayers may run on one database; one at a time is active.
+// Replayer queues past events again that owners of endpoints requested to replay. It stores its progress in the
+// transaction that queues, so that a replay resumes after a killed process. Any number of replayers may run on one
+// database; one at a time is active.
 type Replayer struct {
 	Pool   *pgxpool.Pool
 	Leases *schema.Leases
@@ -31,7 +32,8 @@ type Replayer struct {
 	Filters *Filters
 	// End appends the end of a replay to the log, once. The owner may request the next replay after that.
 	End func(context.Context, EndedReplay) error
-	// Budget takes up to the wanted number of deliveries from an account's budget, and returns how long to wait for more. Nil: no budget.
+	// Budget takes up to the wanted number of deliveries from an account's budget, and returns how long to wait for
+	// more. Nil: no budget.
 	Budget func(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error)
 }
 
@@ -42,7 +44,8 @@ type EndedReplay struct {
 	Failure    string // why it failed; empty: each queued delivery was attempted once
 }
 
-// replayLease is the lease of the active Replayer. It only avoids duplicate work: each step checks that no other process moved the replay.
+// replayLease is the lease of the active Replayer. It only avoids duplicate work: each step checks that no other
+// process moved the replay.
 const replayLease = "delivery replays"
 
 const (
@@ -56,11 +59,14 @@ const (
 
 // Run advances replays until the context is done.
 func (r Replayer) Run(ctx context.Context) {
-	work := eventstore.Background{Work: "queue deliveries of replays", Interval: replayPoll, Retry: replayRetry, Log: r.Log}
+	work := eventstore.Background{
+		Work: "queue deliveries of replays", Interval: replayPoll, Retry: replayRetry, Log: r.Log,
+	}
 	work.Run(ctx, r.Turn)
 }
 
-// Turn advances every open replay by one step, so that none waits for a long or failing one. It reports whether any replay has advanced.
+// Turn advances every open replay by one step, so that none waits for a long or failing one. It reports whether any
+// replay has advanced.
 func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	open, err := r.open(ctx)
 	if err != nil || len(open) == 0 {
@@ -79,7 +85,8 @@ func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
 	for _, p := range open {
 		moved, err := r.advance(ctx, p)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("replay %d of webhook %s: %w", p.generation, p.webhookID, schema.Unavailable(err)))
+			failed = errors.Join(failed,
+				fmt.Errorf("replay %d of webhook %s: %w", p.generation, p.webhookID, schema.Unavailable(err)))
 			continue
 		}
 		worked = worked || moved
@@ -97,10 +104,13 @@ type openReplay struct {
 // open lists the open replays of endpoints that the fan-out knows.
 func (r Replayer) open(ctx context.Context) ([]openReplay, error) {
 	rows, err := r.Pool.Query(ctx, `
-		SELECT p.webhook_id, p.generation, request_id, account, p.events, p.filter, since, until, requested, reached, p.disabled, coalesce(error, ''),
-		       p.due_at <= now() AND NOT EXISTS (SELECT FROM delivery.queue q WHERE q.webhook_id = p.webhook_id OFFSET $1),
+		SELECT p.webhook_id, p.generation, request_id, account, p.events, p.filter, since, until, requested, reached,
+		  p.disabled, coalesce(error, ''),
+		       p.due_at <= now() AND NOT EXISTS (SELECT FROM delivery.queue q
+		         WHERE q.webhook_id = p.webhook_id OFFSET $1),
 		       NOT EXISTS (SELECT FROM delivery.queue q
-		                    WHERE q.webhook_id = p.webhook_id AND q.generation = p.generation AND q.generation > 0 AND q.attempts = 0)
+		                    WHERE q.webhook_id = p.webhook_id AND q.generation = p.generation AND q.generation > 0
+		                    AND q.attempts = 0)
 		  FROM delivery.replay p JOIN delivery.endpoint e USING (webhook_id, account)
 		 WHERE finished_at IS NULL
 		 ORDER BY requested`, maxQueued)
@@ -109,7 +119,8 @@ func (r Replayer) open(ctx context.Context) ([]openReplay, error) {
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p openReplay, err error) {
 		var id string
-		err = row.Scan(&p.webhookID, &p.generation, &id, &p.account, &p.events, &p.filter, &p.since, &p.until, &p.requested, &p.reached, &p.disabled, &p.failure,
+		err = row.Scan(&p.webhookID, &p.generation, &id, &p.account, &p.events, &p.filter, &p.since, &p.until,
+			&p.requested, &p.reached, &p.disabled, &p.failure,
 			&p.due, &p.attempted)
 		if err == nil {
 			p.requestID, err = ulid.ParseStrict(id)
@@ -131,7 +142,8 @@ func (r Replayer) advance(ctx context.Context, p openReplay) (moved bool, err er
 	}
 	moved, err = r.step(ctx, p.replay)
 	if failure, permanent := permanentFailure(err); permanent && ctx.Err() == nil {
-		r.Log.Error("replay failed", slog.String("webhookId", p.webhookID), slog.Int("generation", p.generation), slog.Any("error", err))
+		r.Log.Error("replay failed", slog.String("webhookId", p.webhookID), slog.Int("generation", p.generation),
+			slog.Any("error", err))
 		return true, r.end(ctx, p.replay, failure)
 	}
 	return moved, err
@@ -162,7 +174,8 @@ func (r Replayer) end(ctx context.Context, p replay, failure string) error {
 		}
 	}
 	_, err := r.Pool.Exec(ctx, `
-		UPDATE delivery.replay SET finished_at = now(), error = nullif($3, '') WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL`,
+		UPDATE delivery.replay SET finished_at = now(), error = nullif($3, '') WHERE webhook_id = $1 AND generation = $2
+		AND finished_at IS NULL`,
 		p.webhookID, p.generation, failure)
 	return err
 }
@@ -206,9 +219,11 @@ func (r Replayer) step(ctx context.Context, p replay) (moved bool, err error) {
 			return err
 		}
 		updated, err := tx.Exec(ctx, `
-			UPDATE replay SET reached = $3, disabled = $4, queued = queued + $5, due_at = now() + $6 * interval '1 microsecond'
+			UPDATE replay SET reached = $3, disabled = $4, queued = queued + $5,
+			  due_at = now() + $6 * interval '1 microsecond'
 			 WHERE webhook_id = $1 AND generation = $2 AND finished_at IS NULL AND reached IS NOT DISTINCT FROM $7`,
-			p.webhookID, p.generation, int64(reached.position), reached.disabled, len(rows.deliveries), wait.Microseconds(), p.reached)
+			p.webhookID, p.generation, int64(reached.position), reached.disabled, len(rows.deliveries),
+			wait.Microseconds(), p.reached)
 		if err != nil || updated.RowsAffected() == 0 { // it has ended, or another process has moved it
 			moved = false
 			return err
@@ -272,8 +287,8 @@ func (r Replayer) read(ctx context.Context, p replay, after eventstore.Position)
 	return found, nil
 }
 
-// add adds a row for an event that matches: its time is in the range, or it was appended while the endpoint was disabled. The latter is
-// decided by position, because an event may be appended later than its time.
+// add adds a row for an event that matches: its time is in the range, or it was appended while the endpoint was
+// disabled. The latter is decided by position, because an event may be appended later than its time.
 func (f *replayed) add(ctx context.Context, p replay, filters *Filters, recorded eventstore.Recorded) error {
 	f.reached.position = recorded.Position // also of the row: a replay whose budget ends there continues after it
 	within := !recorded.At.Before(p.since) && (p.until == nil || recorded.At.Before(*p.until))
@@ -310,8 +325,8 @@ func (f *replayed) add(ctx context.Context, p replay, filters *Filters, recorded
 	return nil
 }
 
-// begin returns the position after which a replay continues. A replay that has not started skips the older part of the log, as far as the
-// index of places covers it.
+// begin returns the position after which a replay continues. A replay that has not started skips the older part of the
+// log, as far as the index of places covers it.
 func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, error) {
 	if p.reached != nil {
 		return *p.reached, nil
@@ -319,7 +334,8 @@ func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, err
 	return view.PlaceBefore(ctx, r.Pool, r.Store, p.since)
 }
 
-// dropQueued removes the events that are already queued for the endpoint, or deferred, and makes the queued deliveries due.
+// dropQueued removes the events that are already queued for the endpoint, or deferred, and makes the queued deliveries
+// due.
 func (q *queue) dropQueued(ctx context.Context, pool *pgxpool.Pool, webhookID string) error {
 	if len(q.events) == 0 {
 		return nil
@@ -327,7 +343,8 @@ func (q *queue) dropQueued(ctx context.Context, pool *pgxpool.Pool, webhookID st
 	rows, err := pool.Query(ctx, `
 		SELECT event_id FROM delivery.queue WHERE webhook_id = $1 AND event_id = ANY ($2)
 		 UNION ALL
-		SELECT event_id FROM delivery.deferred WHERE event_id = ANY ($2) AND $1 = ANY (webhook_ids)`, webhookID, q.events)
+		SELECT event_id FROM delivery.deferred WHERE event_id = ANY ($2)
+		AND $1 = ANY (webhook_ids)`, webhookID, q.events)
 	if err != nil {
 		return err
 	}
@@ -338,6 +355,7 @@ func (q *queue) dropQueued(ctx context.Context, pool *pgxpool.Pool, webhookID st
 	slices.Sort(waiting)
 	q.keep(func(i int) bool { _, waits := slices.BinarySearch(waiting, q.events[i]); return !waits })
 	_, err = pool.Exec(ctx, `
-		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL AND due_at > now() AND due_at < 'infinity'`, webhookID, waiting)
+		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL
+		AND due_at > now() AND due_at < 'infinity'`, webhookID, waiting)
 	return err
 }

@@ -34,7 +34,9 @@ func leads(t testing.TB, w *projectiontest.World, account string, n int) {
 			name, data, err := event.Encode(deliverytest.NewLead("Ann"))
 			require.NoError(t, err)
 			at.Type, at.Data, at.Metadata.Account = name, data, account
-			writes = append(writes, eventstore.Write{Stream: event.LeadStream(at.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{at}})
+			writes = append(writes, eventstore.Write{
+				Stream: event.LeadStream(at.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{at},
+			})
 		}
 		storetest.Append(t, w.Store, writes...)
 		n -= min(n, most)
@@ -44,7 +46,8 @@ func leads(t testing.TB, w *projectiontest.World, account string, n int) {
 // generations counts an endpoint's deliveries by generation.
 func generations(t *testing.T, w *projectiontest.World, webhookID string) map[int]int {
 	t.Helper()
-	rows, err := w.Pool.Query(t.Context(), `SELECT generation, count(*) FROM delivery.delivery WHERE webhook_id = $1 GROUP BY 1`, webhookID)
+	rows, err := w.Pool.Query(t.Context(),
+		`SELECT generation, count(*) FROM delivery.delivery WHERE webhook_id = $1 GROUP BY 1`, webhookID)
 	require.NoError(t, err)
 	counts := map[int]int{}
 	var generation, n int
@@ -65,12 +68,17 @@ func TestReplay_Span(t *testing.T) {
 	all := deliverytest.Register(t, w, "acme", "https://b.example", "*")
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "whatsapp"})
 	since := w.NewEvent().At
-	w.Append(t, "acme", lead, event.LeadMerged{Source: "website"}, event.LeadUpdated{LeadFields: event.LeadFields{Name: "A"}})
+	w.Append(t, "acme", lead, event.LeadMerged{Source: "website"}, event.LeadUpdated{
+		LeadFields: event.LeadFields{Name: "A"},
+	})
 	w.Append(t, "globex", other, deliverytest.NewLead("Theirs"), event.LeadMerged{Source: "website"})
 	until := w.NewEvent().At
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "chatbot"})
 	span := event.WebhookReplayed{Since: since, Until: until, Generation: 1}
-	w.Append(t, "acme", event.WebhookStream(id), span, event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "https://a.example", Events: []string{"token.created"}}, Changed: []string{"events"}})
+	w.Append(t, "acme", event.WebhookStream(id), span, event.WebhookUpdated{
+		WebhookSettings: event.WebhookSettings{URL: "https://a.example", Events: []string{"token.created"}},
+		Changed:         []string{"events"},
+	})
 	w.Append(t, "acme", event.WebhookStream(all), span)
 	w.Append(t, "acme", lead, event.LeadMerged{Source: "landing"})
 	deliverytest.CatchUp(t, w)
@@ -79,14 +87,18 @@ func TestReplay_Span(t *testing.T) {
 	require.Equal(t, map[int]int{0: 3, 1: 1}, generations(t, w, id), "what it asked for when the replay was asked for")
 	require.Equal(t, map[int]int{0: 5, 1: 2}, generations(t, w, all))
 
-	w.Append(t, "acme", event.WebhookStream(all), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 2})
+	w.Append(t, "acme", event.WebhookStream(all), event.WebhookReplayed{
+		Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 2,
+	})
 	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	replay(t, w)
-	require.Equal(t, map[int]int{0: 5, 1: 2, 2: 6}, generations(t, w, all), "the next generation, with what was before the endpoint")
+	require.Equal(t, map[int]int{0: 5, 1: 2, 2: 6}, generations(t, w, all),
+		"the next generation, with what was before the endpoint")
 	sent(t, w)
 	replay(t, w)
-	finished := pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.replay WHERE finished_at IS NOT NULL AND queued IN (1, 2, 6)`)
+	finished := pgtest.Value[int](t, w.Pool,
+		`SELECT count(*) FROM delivery.replay WHERE finished_at IS NOT NULL AND queued IN (1, 2, 6)`)
 	require.Equal(t, 3, finished)
 }
 
@@ -102,16 +114,22 @@ func TestReplay_SinceDisabledAt(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Before"))
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookDisabled{Reason: "owner"})
 	disabledAt := at(t, w, event.WebhookStream(id))
-	storetest.Append(t, w.Store, eventstore.Write{Stream: event.LeadStream(late.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{late}})
+	storetest.Append(t, w.Store, eventstore.Write{
+		Stream: event.LeadStream(late.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{late},
+	})
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("During"))
 	enabling := w.NewEvent()
 	early := w.NewEvent() // by a clock that is ahead
 	early.Type, early.Data, early.Metadata.Account = name, data, "acme"
 	early.At = early.At.Add(time.Hour)
-	storetest.Append(t, w.Store, eventstore.Write{Stream: event.LeadStream(early.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{early}})
+	storetest.Append(t, w.Store, eventstore.Write{
+		Stream: event.LeadStream(early.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{early},
+	})
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookEnabled{})
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("After"))
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: disabledAt, Until: enabling.At, Generation: 1})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{
+		Since: disabledAt, Until: enabling.At, Generation: 1,
+	})
 	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 2, 1: 3}, generations(t, w, id), "all that was not queued: late, during, and early")
@@ -139,9 +157,12 @@ func TestReplay_SkipsQueued(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 5}, generations(t, w, id))
-	require.Zero(t, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue WHERE due_at > now()`), "what waits for a later attempt is due")
+	require.Zero(t, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM delivery.queue WHERE due_at > now()`),
+		"what waits for a later attempt is due")
 	sent(t, w)
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 2})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{
+		Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 2,
+	})
 	deliverytest.CatchUp(t, w)
 	replay(t, w)
 	require.Equal(t, map[int]int{0: 5, 2: 5}, generations(t, w, id))
@@ -163,7 +184,8 @@ func TestReplay_EndsAfterFirstAttempts(t *testing.T) {
 	turn()
 	turn()
 	require.Empty(t, ended, "nothing was attempted")
-	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET attempts = 1 WHERE delivery_id = (SELECT min(delivery_id) FROM delivery.queue)`)
+	pgtest.Exec(t, w.Pool,
+		`UPDATE delivery.queue SET attempts = 1 WHERE delivery_id = (SELECT min(delivery_id) FROM delivery.queue)`)
 	turn()
 	require.Empty(t, ended, "one was not")
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET attempts = 1`)
@@ -176,7 +198,8 @@ func TestReplay_EndsAfterFirstAttempts(t *testing.T) {
 func TestReplay_BeforeDeliveriesBegan(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	ended, open := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "*")
+	ended, open := deliverytest.Register(t, w, "acme", "https://a.example", "*"),
+		deliverytest.Register(t, w, "acme", "https://b.example", "*")
 	leads(t, w, "acme", 1)
 	w.Append(t, "acme", event.WebhookStream(ended), replayAll(), event.WebhookReplayEnded{Generation: 1})
 	w.Append(t, "acme", event.WebhookStream(open), replayAll())
@@ -189,7 +212,9 @@ func TestReplay_BeforeDeliveriesBegan(t *testing.T) {
 		_, err := r.Turn(t.Context())
 		require.NoError(t, err)
 	}
-	require.Equal(t, []delivery.EndedReplay{{WebhookID: open, Generation: 1, Failure: "deliveries began after it was asked for"}}, reported)
+	require.Equal(t,
+		[]delivery.EndedReplay{{WebhookID: open, Generation: 1, Failure: "deliveries began after it was asked for"}},
+		reported)
 	require.Empty(t, generations(t, w, open))
 }
 
@@ -207,7 +232,8 @@ func TestReplay_Budget(t *testing.T) {
 	r.Budget = func(_ context.Context, account string, n int) (int, time.Duration, error) {
 		require.Equal(t, "acme", account)
 		require.Zero(t, pgtest.Value[int](t, w.Pool, `
-			SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'`), "no lock is held meanwhile")
+			SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND state = 'idle in transaction'`), "no lock is held meanwhile")
 		wanted = append(wanted, n)
 		return min(n, 10), time.Hour, nil
 	}
@@ -223,7 +249,8 @@ func TestReplay_Budget(t *testing.T) {
 	require.Equal(t, []int{25, 15, 5}, wanted)
 }
 
-// The position before a queued event was saved: a budget of one delivery queued the same one for ever, and counted it each time.
+// The position before a queued event was saved: a budget of one delivery queued the same one for ever, and counted it
+// each time.
 func TestReplay_SmallestBudget(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
@@ -245,7 +272,8 @@ func TestReplay_SmallestBudget(t *testing.T) {
 		_, err := r.Turn(t.Context())
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"3 t"}, pgtest.Rows[string](t, w.Pool, `SELECT concat(queued, ' ', finished_at IS NOT NULL) FROM delivery.replay`))
+	require.Equal(t, []string{"3 t"},
+		pgtest.Rows[string](t, w.Pool, `SELECT concat(queued, ' ', finished_at IS NOT NULL) FROM delivery.replay`))
 }
 
 func TestReplay_StartsAtPlace(t *testing.T) {
@@ -255,7 +283,9 @@ func TestReplay_StartsAtPlace(t *testing.T) {
 	for hours := range 5 {
 		appendAt(t, w, projectiontest.Start.Add(time.Duration(hours)*time.Hour))
 	}
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start.Add(3 * time.Hour), Until: projectiontest.Start.Add(24 * time.Hour), Generation: 1})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{
+		Since: projectiontest.Start.Add(3 * time.Hour), Until: projectiontest.Start.Add(24 * time.Hour), Generation: 1,
+	})
 	w.Project(t)
 	deliverytest.CatchUp(t, w)
 	sent(t, w)
@@ -283,7 +313,9 @@ func TestReplay_OnEventStoreDB(t *testing.T) {
 	for hours := range 6 {
 		appendAt(t, w, projectiontest.Start.Add(time.Duration(hours)*time.Hour))
 	}
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start.Add(4 * time.Hour), Until: projectiontest.Start.Add(24 * time.Hour), Generation: 1})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{
+		Since: projectiontest.Start.Add(4 * time.Hour), Until: projectiontest.Start.Add(24 * time.Hour), Generation: 1,
+	})
 	w.Project(t)
 	deliverytest.CatchUp(t, w)
 	sent(t, w)
@@ -297,7 +329,9 @@ type startingPoints struct {
 	after []eventstore.Position
 }
 
-func (s *startingPoints) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+func (s *startingPoints) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	s.after = append(s.after, after)
 	return s.Store.Subscribe(ctx, after, filter)
 }
@@ -306,10 +340,13 @@ func TestReplay_FailureDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
-	broken, sound := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "globex", "https://b.example", "*")
+	broken, sound := deliverytest.Register(t, w, "acme", "https://a.example", "*"),
+		deliverytest.Register(t, w, "globex", "https://b.example", "*")
 	unreadable := w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	w.Append(t, "globex", event.LeadStream(w.NewID()), deliverytest.NewLead("Ben"))
-	span := event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1}
+	span := event.WebhookReplayed{
+		Since: projectiontest.Start, Until: projectiontest.Start.Add(time.Hour), Generation: 1,
+	}
 	w.Append(t, "acme", event.WebhookStream(broken), span) // first in the queue
 	w.Append(t, "globex", event.WebhookStream(sound), span)
 	deliverytest.CatchUp(t, w)
@@ -320,14 +357,16 @@ func TestReplay_FailureDoesNotDelayOthers(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1, 1: 1}, generations(t, w, sound))
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, broken))
 	failure := pgtest.Value[string](t, w.Pool, `SELECT error FROM delivery.replay WHERE finished_at IS NOT NULL`)
-	require.Equal(t, "an event cannot be read by this version of the service", failure, "its owner is shown why it ended")
+	require.Equal(t, "an event cannot be read by this version of the service", failure,
+		"its owner is shown why it ended")
 }
 
 // Replays do not fill the queue, and a long queue of one endpoint does not delay another.
 func TestReplay_LongQueue(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
-	behind, other := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "*")
+	behind, other := deliverytest.Register(t, w, "acme", "https://a.example", "*"),
+		deliverytest.Register(t, w, "acme", "https://b.example", "*")
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	for _, id := range []string{behind, other} {
 		w.Append(t, "acme", event.WebhookStream(id), replayAll())
@@ -352,7 +391,9 @@ func TestReplay_Partition(t *testing.T) {
 	for ago := range 40 {
 		appendAt(t, w, time.Now().Add(-time.Duration(60-ago)*day))
 	}
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: time.Now().Add(-90 * day), Until: time.Now(), Generation: 1})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{
+		Since: time.Now().Add(-90 * day), Until: time.Now(), Generation: 1,
+	})
 	deliverytest.CatchUp(t, w)
 	sent(t, w)
 	before := len(dayTables(t, w, "delivery"))
@@ -364,9 +405,11 @@ func TestReplay_Partition(t *testing.T) {
 func TestReplay_DisabledEndpoint(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
-	disabled, deleted := deliverytest.Register(t, w, "acme", "https://a.example", "*"), deliverytest.Register(t, w, "acme", "https://b.example", "*")
+	disabled, deleted := deliverytest.Register(t, w, "acme", "https://a.example", "*"),
+		deliverytest.Register(t, w, "acme", "https://b.example", "*")
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
-	w.Append(t, "acme", event.WebhookStream(disabled), replayAll(), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{}, event.WebhookDisabled{Reason: "owner"})
+	w.Append(t, "acme", event.WebhookStream(disabled), replayAll(), event.WebhookDisabled{Reason: "owner"},
+		event.WebhookEnabled{}, event.WebhookDisabled{Reason: "owner"})
 	w.Append(t, "acme", event.WebhookStream(deleted), replayAll(), event.WebhookDeleted{})
 	deliverytest.CatchUp(t, w)
 	replay(t, w)
@@ -378,7 +421,8 @@ func TestReplay_DisabledEndpoint(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is requested again, or not carried out")
 }
 
-// TestReplay_ResumesAfterKill kills the connection before each of three steps queues deliveries, and lets two processes continue.
+// TestReplay_ResumesAfterKill kills the connection before each of three steps queues deliveries, and lets two processes
+// continue.
 func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	const events = 9000 // two transactions
@@ -404,7 +448,8 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 		require.Eventually(t, func() bool {
 			var killed int
 			err := blocking.QueryRow(t.Context(), `
-				SELECT count(pg_terminate_backend(pid)), (SELECT coalesce(reached = requested, false) FROM delivery.replay)
+				SELECT count(pg_terminate_backend(pid)), (SELECT coalesce(reached = requested, false)
+				  FROM delivery.replay)
 				  FROM pg_locks WHERE relation = 'delivery.queue'::regclass AND NOT granted`).Scan(&killed, &done)
 			return err == nil && (killed > 0 || done)
 		}, projectiontest.Soon, 10*time.Millisecond)
@@ -428,7 +473,8 @@ func TestRequest_OncePerLog(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	deliverytest.CatchUp(t, w)
 	w.Append(t, "acme", event.WebhookStream(id),
-		event.WebhookRetried{DeliveryID: pgtest.Value[string](t, w.Pool, `SELECT delivery_id FROM delivery.delivery`)}, event.WebhookTested{}, replayAll())
+		event.WebhookRetried{DeliveryID: pgtest.Value[string](t, w.Pool, `SELECT delivery_id FROM delivery.delivery`)},
+		event.WebhookTested{}, replayAll())
 	deliverytest.CatchUp(t, w)
 	require.EqualValues(t, 2, sent(t, w), "the lead and the test")
 	replay(t, w)
@@ -447,13 +493,18 @@ func replayer(t *testing.T, w *projectiontest.World) delivery.Replayer {
 	t.Helper()
 	leases := schema.NewLeases(w.Pool.Config().ConnConfig)
 	t.Cleanup(leases.Close)
-	return delivery.Replayer{Pool: w.Pool, Leases: leases, Store: w.Store, Log: slog.New(slog.DiscardHandler), Filters: delivery.NewFilters(w.Store, nil)}
+	return delivery.Replayer{
+		Pool: w.Pool, Leases: leases, Store: w.Store, Log: slog.New(slog.DiscardHandler),
+		Filters: delivery.NewFilters(w.Store, nil),
+	}
 }
 
 // sent marks all queued deliveries as sent, and returns their number.
 func sent(t *testing.T, w *projectiontest.World) (n int64) {
 	t.Helper()
-	done, err := w.Pool.Exec(t.Context(), `WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered' WHERE state = 'queued'`)
+	done, err := w.Pool.Exec(t.Context(),
+		`WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery SET state = 'delivered'
+			WHERE state = 'queued'`)
 	require.NoError(t, err)
 	return done.RowsAffected()
 }

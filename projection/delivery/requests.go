@@ -95,8 +95,8 @@ func (r *requests) addEarlier(webhookID string, now endpoint, e projection.Event
 
 func newReplay(webhookID string, now endpoint, e projection.Event, data event.WebhookReplayed) replay {
 	p := replay{
-		webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.Events, filter: now.Filter,
-		since: data.Since, requested: e.Position,
+		webhookID: webhookID, generation: data.Generation, requestID: e.ID, account: now.account, events: now.Events,
+		filter: now.Filter, since: data.Since, requested: e.Position,
 	}
 	if data.Until.Before(e.At) {
 		p.until = &data.Until
@@ -112,17 +112,21 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, p := range r.replays {
 		batch.Queue(`
-			INSERT INTO replay (webhook_id, generation, request_id, account, events, filter, since, until, requested, reached, error)
+			INSERT INTO replay (webhook_id, generation, request_id, account, events, filter, since, until, requested,
+			  reached, error)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, nullif($11, '')) ON CONFLICT DO NOTHING`,
-			p.webhookID, p.generation, p.requestID.String(), p.account, p.events, p.filter, p.since, p.until, int64(p.requested), p.reached, p.failure)
+			p.webhookID, p.generation, p.requestID.String(), p.account, p.events, p.filter, p.since, p.until,
+			int64(p.requested), p.reached, p.failure)
 	}
 	for _, e := range r.ended {
 		batch.Queue(`
-			UPDATE replay SET finished_at = coalesce(finished_at, now()), error = nullif($3, '') WHERE webhook_id = $1 AND generation = $2`,
+			UPDATE replay SET finished_at = coalesce(finished_at, now()), error = nullif($3, '') WHERE webhook_id = $1
+			AND generation = $2`,
 			e.WebhookID, e.Generation, e.Failure)
 	}
 	for _, e := range r.endings {
-		batch.Queue(`UPDATE replay SET finished_at = now(), error = $2 WHERE webhook_id = $1 AND finished_at IS NULL AND requested < $3`,
+		batch.Queue(`UPDATE replay SET finished_at = now(), error = $2 WHERE webhook_id = $1 AND finished_at IS NULL
+			AND requested < $3`,
 			e.webhookID, e.reason, int64(e.position))
 	}
 	if len(r.healthy) > 0 {
@@ -136,8 +140,8 @@ func (r *requests) save(ctx context.Context, tx pgx.Tx) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// save queues finished deliveries again, at the start of the schedule and outside of their lane, and makes waiting ones due. A delivery in
-// flight becomes due when its attempt fails. A delivery behind others in its lane is not changed.
+// save queues finished deliveries again, at the start of the schedule and outside of their lane, and makes waiting ones
+// due. A delivery in flight becomes due when its attempt fails. A delivery behind others in its lane is not changed.
 func (r retry) save(batch *pgx.Batch) {
 	// Locks are taken in the same order as when a delivery is finished.
 	batch.Queue(`SELECT FROM queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE`, r.deliveryIDs)
@@ -150,6 +154,7 @@ func (r retry) save(batch *pgx.Batch) {
 		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried)
 		SELECT * FROM again
 		    ON CONFLICT (delivery_id) DO UPDATE
-		   SET retried = excluded.retried, due_at = CASE WHEN q.lease IS NULL AND q.due_at < 'infinity' THEN now() ELSE q.due_at END`,
+		   SET retried = excluded.retried, due_at = CASE WHEN q.lease IS NULL AND q.due_at < 'infinity' THEN now()
+		   ELSE q.due_at END`,
 		r.deliveryIDs, r.webhookID, int64(r.position))
 }

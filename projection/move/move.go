@@ -1,9 +1,10 @@
-// Package move moves the views and the deliveries to a copy of their log in another store, so that the views need not be rebuilt
-// and nothing is delivered again.
+// Package move moves the views and the deliveries to a copy of their log in another store, so that the views need not
+// be rebuilt and nothing is delivered again.
 //
-// A copy has other positions and an epoch of its own. So every position in the views' database is translated, through the event at that
-// position, and every checkpoint gets the copy's epoch. This happens in one transaction, after both logs have been compared in full. Before
-// its commit the views belong to the source, afterwards to the copy, and a service that is started on the other log is refused.
+// A copy has other positions and an epoch of its own. So every position in the views' database is translated, through
+// the event at that position, and every checkpoint gets the copy's epoch. This happens in one transaction, after both
+// logs have been compared in full. Before its commit the views belong to the source, afterwards to the copy, and a
+// service that is started on the other log is refused.
 package move
 
 import (
@@ -41,13 +42,14 @@ type Move struct {
 	From, To eventstore.Store
 	// Copy copies the events of From that To lacks.
 	Copy func(context.Context) error
-	// Compare reads both logs in full, and calls each with the two positions of every event. It fails if the events differ.
+	// Compare reads both logs in full, and calls each with the two positions of every event. It fails if the events
+	// differ.
 	Compare func(ctx context.Context, each func(from, to eventstore.Position) error) error
 }
 
-// Run copies the log and moves the views. It returns how many checkpoints it moved: none if an earlier run moved them. It may be
-// interrupted at any time and run again. While a service is running, it only copies the log and returns ErrServiceRuns, so that little is
-// left to copy after the service has stopped.
+// Run copies the log and moves the views. It returns how many checkpoints it moved: none if an earlier run moved them.
+// It may be interrupted at any time and run again. While a service is running, it only copies the log and returns
+// ErrServiceRuns, so that little is left to copy after the service has stopped.
 func (m Move) Run(ctx context.Context) (moved int, err error) {
 	epochs, err := m.epochs(ctx)
 	if err != nil {
@@ -127,8 +129,8 @@ func (m Move) moveViews(ctx context.Context, tx pgx.Tx, e epochs) (moved int, er
 		}
 		moved = state.checkpoints
 	}
-	// These checks come last, because a later write to the source would not be detected. A service that made its check just before the lock is
-	// running couriers now.
+	// These checks come last, because a later write to the source would not be detected. A service that made its check
+	// just before the lock is running couriers now.
 	if err := idle(ctx, tx); err != nil {
 		return 0, err
 	}
@@ -142,8 +144,8 @@ func (m Move) moveViews(ctx context.Context, tx pgx.Tx, e epochs) (moved int, er
 	return moved, schema.ReleaseLeases(ctx, tx) // PostgreSQL detects the end of a session with a delay
 }
 
-// lockOut takes the lease of every projector and replay, and locks the checkpoints, until the end of the transaction. Before its first
-// write to a log, a process checks that the views belong to it, and that check waits for the lock.
+// lockOut takes the lease of every projector and replay, and locks the checkpoints, until the end of the transaction.
+// Before its first write to a log, a process checks that the views belong to it, and that check waits for the lock.
 func lockOut(ctx context.Context, tx pgx.Tx) error {
 	names := map[string][]string{schema.Deliveries: {delivery.FanOut{}.Name()}}
 	for _, p := range view.All() {
@@ -198,7 +200,8 @@ func stateOf(ctx context.Context, tx pgx.Tx, e epochs) (s state, err error) {
 		  FROM (SELECT epoch FROM views.checkpoint UNION ALL SELECT epoch FROM delivery.checkpoint) c`, e.from, e.to).
 		Scan(&s.checkpoints, &source, &target)
 	if err == nil && s.checkpoints != source && s.checkpoints != target {
-		err = fmt.Errorf("%w: of %d, %d are of the source and %d of the target", ErrOtherLog, s.checkpoints, source, target)
+		err = fmt.Errorf("%w: of %d, %d are of the source and %d of the target", ErrOtherLog,
+			s.checkpoints, source, target)
 	}
 	s.moved = s.checkpoints > 0 && s.checkpoints == target
 	return s, err

@@ -33,7 +33,9 @@ func world(t *testing.T) (*projectiontest.World, move.Move) {
 	w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
 	for range 3 {
 		id := w.NewID()
-		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+91" + id, Status: "new"}, Source: "api"})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+			LeadFields: event.LeadFields{Name: "N", Phone: "+91" + id, Status: "new"}, Source: "api",
+		})
 	}
 	w.Project(t)
 	require.Eventually(t, func() bool { // PostgreSQL detects the end of the writers' sessions a little later
@@ -72,10 +74,17 @@ func TestMove_AllOrNothing(t *testing.T) {
 		spoil string
 		want  error
 	}{
-		"a view of a third log":            {`UPDATE views.checkpoint SET epoch = 'third' WHERE projector = 'lead'`, move.ErrOtherLog},
-		"a row that cannot be written":     {`ALTER TABLE views.touch ADD CHECK (position < 5 OR position > 4000000000000000000)`, nil},
-		"a checkpoint that cannot be":      {`ALTER TABLE views.checkpoint ADD CHECK (position < 10)`, nil},
-		"a beginning that cannot be noted": {`INSERT INTO delivery.origin SELECT epoch, 1 FROM views.checkpoint LIMIT 1; ALTER TABLE delivery.origin ADD CHECK (position < 2)`, nil},
+		"a view of a third log": {
+			`UPDATE views.checkpoint SET epoch = 'third' WHERE projector = 'lead'`, move.ErrOtherLog,
+		},
+		"a row that cannot be written": {
+			`ALTER TABLE views.touch ADD CHECK (position < 5 OR position > 4000000000000000000)`, nil,
+		},
+		"a checkpoint that cannot be": {`ALTER TABLE views.checkpoint ADD CHECK (position < 10)`, nil},
+		"a beginning that cannot be noted": {
+			`INSERT INTO delivery.origin SELECT epoch, 1 FROM views.checkpoint
+				LIMIT 1; ALTER TABLE delivery.origin ADD CHECK (position < 2)`, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +184,9 @@ func TestMove_RefusesNewWriter(t *testing.T) {
 	compare, answered := m.Compare, make(chan error, 1)
 	m.Compare = func(ctx context.Context, each func(from, to eventstore.Position) error) error {
 		go func() { answered <- projection.CheckLog(t.Context(), w.Pool, m.From) }()
-		require.Eventually(t, func() bool { return len(answered) > 0 || waited(t, w, "checkpoint") }, projectiontest.Soon, time.Millisecond)
+		require.Eventually(t, func() bool {
+			return len(answered) > 0 || waited(t, w, "checkpoint")
+		}, projectiontest.Soon, time.Millisecond)
 		return compare(ctx, each)
 	}
 	_, err := m.Run(t.Context())
@@ -219,7 +230,9 @@ func TestMove_DetectsGrowingSource(t *testing.T) {
 		moved <- err
 	}()
 	require.Eventually(t, func() bool { return waited(t, w, "touch") }, projectiontest.Soon, time.Millisecond)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+919876543210", Status: "new"}, Source: "api"})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "N", Phone: "+919876543210", Status: "new"}, Source: "api",
+	})
 	require.NoError(t, reader.Rollback(t.Context()))
 	require.ErrorIs(t, <-moved, move.ErrGrown)
 	require.NoError(t, projection.CheckLog(t.Context(), w.Pool, m.From))
@@ -230,7 +243,8 @@ func waited(t *testing.T, w *projectiontest.World, table string) (yes bool) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `
 		SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = ('views.' || $1::text)::regclass
-		                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, table).Scan(&yes))
+		                  AND database = (SELECT oid FROM pg_database
+		                    WHERE datname = current_database()))`, table).Scan(&yes))
 	return yes
 }
 
@@ -246,12 +260,14 @@ func TestMove_DeliveryReplaysAndRetries(t *testing.T) {
 	t.Parallel()
 	w, m := world(t)
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO delivery.replay (webhook_id, generation, request_id, account, events, since, until, requested, reached)
+		INSERT INTO delivery.replay (webhook_id, generation, request_id, account, events, since, until, requested,
+		  reached)
 		VALUES ('w', 1, 'r', 'acme', '{*}', now(), now(), 3, 2), ('w', 2, 'r', 'acme', '{*}', now(), now(), 4, NULL)`)
 	id := w.NewID()
 	pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, projectiontest.Start)
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer, retried)
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position,
+		  renderer, retried)
 		VALUES ($1, 'w', 'e', 0, 'lead.created', 'lead-1', 0, 2, 1, 3)`, id)
 	at := moved(t, m)
 	deliveries := table(t, w, "delivery.delivery")
@@ -269,7 +285,8 @@ func TestMove_ViewBehind(t *testing.T) {
 	w, m := world(t)
 	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET position = 2 WHERE projector = 'account'`)
 	at := moved(t, m)
-	require.Equal(t, at[2], pgtest.Value[int64](t, w.Pool, `SELECT position FROM views.checkpoint WHERE projector = 'account'`))
+	require.Equal(t, at[2],
+		pgtest.Value[int64](t, w.Pool, `SELECT position FROM views.checkpoint WHERE projector = 'account'`))
 }
 
 // The start position of deliveries is stored before any view exists, and may be stored for other logs too.
@@ -300,17 +317,20 @@ func moved(t *testing.T, m move.Move) map[eventstore.Position]int64 {
 	return at
 }
 
-// A number in the schema delivery may be a position of the log. The move must either translate it or leave it unchanged. A change that adds
-// a column has to decide that here.
+// A number in the schema delivery may be a position of the log. The move must either translate it or leave it
+// unchanged. A change that adds a column has to decide that here.
 func TestMove_CoversDeliveryPositions(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	columns := pgtest.Rows[string](t, w.Pool, `
 		SELECT table_name || '.' || column_name FROM information_schema.columns
-		 WHERE table_schema = 'delivery' AND data_type = 'bigint' AND table_name !~ '_[0-9]{8}$' ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
+		 WHERE table_schema = 'delivery' AND data_type = 'bigint' AND table_name !~ '_[0-9]{8}$'
+		 ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	require.Equal(t, []string{
 		"account_day.queued", "checkpoint.position", "checkpoint.replay", "checkpoint.seen_revision",
-		"deferred.place", "deferred.position", "deferred.revision", "delivery.position", "delivery.retried", "delivery.revision", "erasure.attempts",
-		"filter_count.failed", "filter_count.filtered", "origin.position", "queue.place", "queue.position", "queue.retried", "queue.revision", "replay.queued", "replay.reached", "replay.requested",
+		"deferred.place", "deferred.position", "deferred.revision", "delivery.position", "delivery.retried",
+		"delivery.revision", "erasure.attempts", "filter_count.failed", "filter_count.filtered", "origin.position",
+		"queue.place", "queue.position", "queue.retried", "queue.revision", "replay.queued", "replay.reached",
+		"replay.requested",
 	}, columns)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// pairs maps the position of each event in the source to that in the copy. It is a temporary table, for logs of any length.
+// pairs maps the position of each event in the source to that in the copy. It is a temporary table, for logs of any
+// length.
 type pairs struct {
 	tx   pgx.Tx
 	rows [][]any
@@ -34,7 +35,8 @@ func (p *pairs) add(ctx context.Context, from, to eventstore.Position) error {
 }
 
 func (p *pairs) flush(ctx context.Context) error {
-	_, err := p.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "pair"}, []string{"source", "target"}, pgx.CopyFromRows(p.rows))
+	_, err := p.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", "pair"}, []string{"source", "target"},
+		pgx.CopyFromRows(p.rows))
 	p.rows = p.rows[:0]
 	return err
 }
@@ -43,7 +45,9 @@ func (p *pairs) end(ctx context.Context) error {
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
-	for _, statement := range []string{`CREATE UNIQUE INDEX ON pg_temp.pair (source) INCLUDE (target)`, `ANALYZE pg_temp.pair`} {
+	for _, statement := range []string{
+		`CREATE UNIQUE INDEX ON pg_temp.pair (source) INCLUDE (target)`, `ANALYZE pg_temp.pair`,
+	} {
 		if _, err := p.tx.Exec(ctx, statement); err != nil {
 			return err
 		}
@@ -51,14 +55,17 @@ func (p *pairs) end(ctx context.Context) error {
 	return nil
 }
 
-// translated is the copy's position of the last event at or before a position of the source. A checkpoint may lie between two events.
+// translated is the copy's position of the last event at or before a position of the source. A checkpoint may lie
+// between two events.
 const translated = `coalesce((SELECT target FROM pg_temp.pair WHERE source <= %s ORDER BY source DESC LIMIT 1), 0)`
 
-// Positions in the views are in columns of that name, except for conversions, which are built again. Deliveries keep their positions, because
-// bodies contain them and must be the same at every attempt.
+// Positions in the views are in columns of that name, except for conversions, which are built again. Deliveries keep
+// their positions, because bodies contain them and must be the same at every attempt.
 const tablesWithPositions = `
-	SELECT c.table_schema, c.table_name FROM information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name)
-	 WHERE c.table_schema = 'views' AND c.column_name = 'position' AND t.table_type = 'BASE TABLE' AND c.table_name <> 'checkpoint'
+	SELECT c.table_schema, c.table_name FROM information_schema.columns c JOIN information_schema.tables t
+	USING (table_schema, table_name)
+	 WHERE c.table_schema = 'views' AND c.column_name = 'position' AND t.table_type = 'BASE TABLE'
+	 AND c.table_name <> 'checkpoint'
 	 ORDER BY 1, 2`
 
 // translate translates all positions of the source.
@@ -80,12 +87,15 @@ func translate(ctx context.Context, tx pgx.Tx, e epochs) error {
 		}
 	}
 	for _, schema := range []string{"views", "delivery"} {
-		if _, err := tx.Exec(ctx, `UPDATE `+schema+`.checkpoint SET epoch = $1, position = `+of(`position`)+`, updated_at = now()`, e.to); err != nil {
+		if _, err := tx.Exec(ctx,
+			`UPDATE `+schema+`.checkpoint SET epoch = $1, position = `+of(`position`)+`, updated_at = now()`,
+			e.to); err != nil {
 			return err
 		}
 	}
 	for _, statement := range []string{
-		`UPDATE delivery.replay SET requested = ` + of(`requested`) + `, reached = CASE WHEN reached IS NOT NULL THEN ` + of(`reached`) + ` END`,
+		`UPDATE delivery.replay SET requested = ` + of(`requested`) + `, reached = CASE WHEN reached IS ` +
+			`NOT NULL THEN ` + of(`reached`) + ` END`,
 		`UPDATE delivery.queue SET retried = ` + of(`retried`) + ` WHERE retried > 0`,
 		`UPDATE delivery.delivery SET retried = ` + of(`retried`) + ` WHERE retried > 0`,
 	} {
@@ -94,7 +104,8 @@ func translate(ctx context.Context, tx pgx.Tx, e epochs) error {
 		}
 	}
 	_, err = tx.Exec(ctx, `
-		INSERT INTO delivery.origin (epoch, position) SELECT $2, `+of(`position`)+` FROM delivery.origin WHERE epoch = $1
+		INSERT INTO delivery.origin (epoch, position)
+		SELECT $2, `+of(`position`)+` FROM delivery.origin WHERE epoch = $1
 		    ON CONFLICT (epoch) DO UPDATE SET position = excluded.position`, e.from, e.to)
 	return err
 }
@@ -119,7 +130,9 @@ func moveRows(ctx context.Context, tx pgx.Tx, table string) error {
 
 // rebuildConversions builds the rows of conversions again, whose encoded touches have positions.
 func rebuildConversions(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `SET LOCAL search_path TO views; DELETE FROM conversion; DELETE FROM conversion_state; DELETE FROM conversion_sweep`)
+	_, err := tx.Exec(ctx,
+		`SET LOCAL search_path TO views; DELETE FROM conversion; DELETE FROM conversion_state; DELETE
+			FROM conversion_sweep`)
 	for work := (view.Touch{}).Maintenance(); err == nil && work.Pending(); {
 		err = work.Run(ctx, tx)
 	}

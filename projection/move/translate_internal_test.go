@@ -22,7 +22,8 @@ func TestMove_TranslatesEveryPosition(t *testing.T) {
 		}
 		require.NoError(t, all.end(t.Context()))
 		require.Equal(t, end, all.last)
-		require.EqualValues(t, end, pgtest.Value[int](t, tx, `SELECT count(*) FROM pg_temp.pair WHERE target = 10 * source`))
+		require.EqualValues(t, end,
+			pgtest.Value[int](t, tx, `SELECT count(*) FROM pg_temp.pair WHERE target = 10 * source`))
 		return nil
 	}))
 }

@@ -24,14 +24,14 @@ type History struct {
 	world                          *World
 }
 
-// WriteHistory appends a history of so many events to the log, the same for the same seed: accounts, leads with repeated arrivals, tokens,
-// endpoints, and claims that no view selects.
+// WriteHistory appends a history of so many events to the log, the same for the same seed: accounts, leads with
+// repeated arrivals, tokens, endpoints, and claims that no view selects.
 func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 	t.Helper()
 	h := &History{
 		Accounts: []string{"acme", "globex", "initech"}, world: w, random: rand.New(rand.NewPCG(seed, 1)),
-		Leads: map[string][]string{}, Tokens: map[string][]string{}, Endpoints: map[string][]string{}, Gone: map[string][]string{},
-		Intakes: map[string][]string{}, intakes: rand.New(rand.NewPCG(seed, 2)),
+		Leads: map[string][]string{}, Tokens: map[string][]string{}, Endpoints: map[string][]string{},
+		Gone: map[string][]string{}, Intakes: map[string][]string{}, intakes: rand.New(rand.NewPCG(seed, 2)),
 	}
 	for range events {
 		account := h.Accounts[h.random.IntN(len(h.Accounts))]
@@ -56,7 +56,9 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 			w.Append(t, account, event.RefusedStream(w.NewID()), event.LeadRefused{
 				Source: pick(h, sources...), Code: "DUPLICATE_LEAD_SOURCE", LeadID: h.Leads[account][0],
 			})
-			w.Append(t, account, event.RecordStream(w.NewID()), event.DataRevealed{LeadID: h.Leads[account][0], What: "lead"})
+			w.Append(t, account, event.RecordStream(w.NewID()), event.DataRevealed{
+				LeadID: h.Leads[account][0], What: "lead",
+			})
 		default:
 			h.intake(t, account)
 			w.Append(t, account, event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: w.NewID()})
@@ -70,12 +72,15 @@ func pick[T any](h *History, from ...T) T { return from[h.random.IntN(len(from))
 func (h *History) configure(t testing.TB, account string) {
 	facts := []event.Data{event.AccountConfigured{
 		Name: pick(h, "", "A name"), Features: pick(h, nil, []string{"crm_api"}, []string{"crm_api", "x"}),
-		Stages: pick(h, []string{"new", "won"}, []string{"Neu, \"frisch\"", "{won}"}), Region: pick(h, "IN", "DE"), Currency: "EUR",
-		RateLimit: pick(h, nil, new(0.0), new(2.5)), RateBurst: pick(h, nil, new(7)), TokensSeeLeads: pick(h, nil, new(true), new(false)), VisitorDays: pick(h, 0, 30),
-		Quarantine: pick(h, false, true), QuarantineDays: pick(h, 0, 90), WonStages: pick(h, nil, []string{"won"}, []string{"{won}"}),
+		Stages: pick(h, []string{"new", "won"}, []string{"Neu, \"frisch\"", "{won}"}), Region: pick(h, "IN", "DE"),
+		Currency: "EUR", RateLimit: pick(h, nil, new(0.0), new(2.5)), RateBurst: pick(h, nil, new(7)),
+		TokensSeeLeads: pick(h, nil, new(true), new(false)), VisitorDays: pick(h, 0, 30),
+		Quarantine: pick(h, false, true), QuarantineDays: pick(h, 0, 90),
+		WonStages:     pick(h, nil, []string{"won"}, []string{"{won}"}),
 		RetentionDays: pick(h, 0, 60), KeepStages: pick(h, nil, []string{}, []string{"won"}),
 		StoragePerDay:   []*int{nil, new(0), new(1 << 40)}[len(h.Leads[account])%3],
-		IgnoredContacts: pick(h, nil, []string{"*@test.example", "+919999999999"}), SharedAfter: pick(h, nil, new(0), new(3)),
+		IgnoredContacts: pick(h, nil, []string{"*@test.example", "+919999999999"}),
+		SharedAfter:     pick(h, nil, new(0), new(3)),
 	}}
 	if leads := len(h.Leads[account]); leads%2 == 1 {
 		facts = append(facts, event.JWTsRevoked{NotBefore: Start.Add(time.Duration(leads) * time.Second)})
@@ -127,11 +132,14 @@ func (h *History) mergeLead(t testing.TB, account string) {
 	merged.Visitor, merged.Campaign = visitorOf(account, merged.VisitorID), h.campaign()
 	facts := []event.Data{merged}
 	if merged.Name != "" && merged.Status != "" { // an address that the lead may not have had
-		facts = append(facts, event.LeadReleased{Field: "email", Email: "renamed@example.com", Current: "old@example.com", Name: "old"})
+		facts = append(facts, event.LeadReleased{
+			Field: "email", Email: "renamed@example.com", Current: "old@example.com", Name: "old",
+		})
 	}
 	if merged.Status != "" {
 		facts = append(facts, event.LeadConsented{
-			Consents: []event.Consent{{Purpose: "whatsapp", Granted: merged.Name == ""}}, Given: jsontext.Value(fmt.Sprintf(`{"purpose":"whatsapp","granted":%t}`, merged.Name == "")),
+			Consents: []event.Consent{{Purpose: "whatsapp", Granted: merged.Name == ""}},
+			Given:    jsontext.Value(fmt.Sprintf(`{"purpose":"whatsapp","granted":%t}`, merged.Name == "")),
 		})
 	}
 	h.world.Append(t, account, event.LeadStream(id), facts...)
@@ -139,7 +147,8 @@ func (h *History) mergeLead(t testing.TB, account string) {
 
 func (h *History) campaign() event.Campaign {
 	return event.Campaign{
-		UTMSource: pick(h, "", "Google"), UTMMedium: pick(h, "", "cpc", "email"), UTMCampaign: pick(h, "", "diwali", "Größe"), UTMID: pick(h, "", "7"),
+		UTMSource: pick(h, "", "Google"), UTMMedium: pick(h, "", "cpc", "email"),
+		UTMCampaign: pick(h, "", "diwali", "Größe"), UTMID: pick(h, "", "7"),
 	}
 }
 
@@ -180,7 +189,8 @@ func (h *History) token(t testing.TB, account string, n int) {
 	case len(tokens) == 0 || n < 78:
 		id := h.world.NewID()
 		h.world.Append(t, account, event.TokenStream(id), event.TokenCreated{
-			Name: "CI", Prefix: "leadlog_" + id[:4], Hash: []byte("hash-of-" + id), Days: 30, ExpiresAt: expires, Slot: 1,
+			Name: "CI", Prefix: "leadlog_" + id[:4], Hash: []byte("hash-of-" + id), Days: 30, ExpiresAt: expires,
+			Slot: 1,
 		})
 		h.Tokens[account] = append(tokens, id)
 	case n < 82:
@@ -205,14 +215,20 @@ func (h *History) arrival(t testing.TB, account string) {
 	outcomes := []event.Data{
 		event.ArrivalCaptured{LeadID: h.Leads[account][0], EventID: h.world.NewID(), Merged: true},
 		event.ArrivalRefused{Code: "DUPLICATE_LEAD_EMAIL", LeadID: h.Leads[account][0], Other: h.world.NewID()},
-		event.ArrivalQuarantined{Reasons: []event.ArrivalReason{{Field: "phone", Message: "must be a \"number\""}, {Field: "email", Message: "must be valid"}}},
+		event.ArrivalQuarantined{
+			Reasons: []event.ArrivalReason{{Field: "phone", Message: "must be a \"number\""}, {
+				Field: "email", Message: "must be valid",
+			}},
+		},
 		event.ArrivalDiscarded{Reason: event.DiscardedTest}, event.ArrivalDiscarded{Reason: event.DiscardedByOwner},
-		event.ArrivalDiscarded{Reason: event.DiscardedErased}, event.ArrivalExpired{}, event.ArrivalResubmitted{}, event.ArrivalResubmitted{Fetch: true},
+		event.ArrivalDiscarded{Reason: event.DiscardedErased}, event.ArrivalExpired{}, event.ArrivalResubmitted{},
+		event.ArrivalResubmitted{Fetch: true},
 		event.ArrivalFetched{Raw: event.ArrivalRaw{Body: "fetched"}},
 	}
 	facts := []event.Data{event.ArrivalReceived{
-		IntakeID: pick(h, "", h.world.NewID()), TokenID: pick(h, "", h.world.NewID()), ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30),
-		Raw: event.ArrivalRaw{Body: "posted"},
+		IntakeID: pick(h, "", h.world.NewID()), TokenID: pick(h, "", h.world.NewID()), ReceivedAt: at,
+		ExpiresAt: at.AddDate(0, 0, 30),
+		Raw:       event.ArrivalRaw{Body: "posted"},
 	}}
 	for range h.random.IntN(3) {
 		facts = append(facts, pick(h, outcomes...))
@@ -246,7 +262,8 @@ func (h *History) endpoint(t testing.TB, account string) {
 	id := h.world.NewID()
 	h.world.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{
 		WebhookSettings: event.WebhookSettings{
-			URL: "https://example.com/" + id, Events: pick(h, []string{"*"}, []string{"lead.*"}, []string{"lead.created", "lead.merged"}),
+			URL:         "https://example.com/" + id,
+			Events:      pick(h, []string{"*"}, []string{"lead.*"}, []string{"lead.created", "lead.merged"}),
 			Description: pick(h, "", "Ours"), Ordering: pick(h, "", "lead"), RateLimit: pick(h, 0, 2.5),
 		},
 		Slot: 1,
@@ -256,13 +273,16 @@ func (h *History) endpoint(t testing.TB, account string) {
 		h.world.Append(t, account, event.WebhookStream(pick(h, h.Endpoints[account]...)), pick[event.Data](h,
 			event.WebhookUpdated{
 				WebhookSettings: event.WebhookSettings{
-					URL: "https://example.com/moved", Events: []string{"lead.merged"}, Description: pick(h, "", "Moved"),
-					Filter: pick(h, "", "type == 'lead.merged'"), Ordering: pick(h, "", "endpoint"), HeaderNames: pick(h, nil, []string{"X-Shop"}),
+					URL: "https://example.com/moved", Events: []string{"lead.merged"},
+					Description: pick(h, "", "Moved"), Filter: pick(h, "", "type == 'lead.merged'"),
+					Ordering: pick(h, "", "endpoint"), HeaderNames: pick(h, nil, []string{"X-Shop"}),
 				},
 				Changed: []string{"url"},
 			},
 			event.WebhookDisabled{Reason: "failing"}, event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{},
-			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{}, event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1}, event.WebhookReplayEnded{Generation: 1},
+			event.WebhookRotated{PreviousUntil: Start}, event.WebhookTested{},
+			event.WebhookReplayed{Since: Start, Until: Start.Add(time.Hour), Generation: 1},
+			event.WebhookReplayEnded{Generation: 1},
 		))
 	}
 }
@@ -272,17 +292,24 @@ func (h *History) intake(t testing.TB, account string) {
 	defer func() { h.random = random }()
 	h.random = h.intakes
 	settings := event.IntakeSettings{
-		Name: pick(h, "Site", "Größe <2>"), Kind: pick(h, "form", "webhook"), Source: pick(h, "website", "webhook"), Enabled: pick(h, true, true, false),
-		Origins: pick(h, nil, []string{"https://example.com"}), Redirect: pick(h, "", "https://example.com/?a=1&b=<2>"), Honeypot: pick(h, "", "url"),
-		Challenge: pick(h, "", "turnstile"), RateLimit: pick(h, nil, new(0.0), new(2.5)), ExpectEvery: pick(h, "", "1m", "36h0m0.5s"),
-		Mapping:   pick(h, nil, map[string]string{"name": `body.first + " " + body.last`, "email": "body.mail"}),
-		Signature: pick(h, nil, &event.IntakeSignature{Header: "X-Signature", Algorithm: "sha256", Encoding: "hex", Scheme: "hmac"}),
-		GraphURL:  pick(h, "", "https://graph.example.com"),
+		Name: pick(h, "Site", "Größe <2>"), Kind: pick(h, "form", "webhook"), Source: pick(h, "website", "webhook"),
+		Enabled: pick(h, true, true, false), Origins: pick(h, nil, []string{"https://example.com"}),
+		Redirect: pick(h, "", "https://example.com/?a=1&b=<2>"), Honeypot: pick(h, "", "url"),
+		Challenge: pick(h, "", "turnstile"), RateLimit: pick(h, nil, new(0.0), new(2.5)),
+		ExpectEvery: pick(h, "", "1m", "36h0m0.5s"),
+		Mapping:     pick(h, nil, map[string]string{"name": `body.first + " " + body.last`, "email": "body.mail"}),
+		Signature: pick(h, nil, &event.IntakeSignature{
+			Header: "X-Signature", Algorithm: "sha256", Encoding: "hex", Scheme: "hmac",
+		}),
+		GraphURL: pick(h, "", "https://graph.example.com"),
 	}
 	if live := h.Intakes[account]; len(live) > 0 && h.random.IntN(3) > 0 {
 		h.world.Append(t, account, event.IntakeStream(live[len(live)-1]), pick[event.Data](h,
-			event.IntakeChanged{IntakeSettings: settings, Changed: []string{"name"}}, event.IntakeChanged{IntakeSettings: settings, Changed: []string{"enabled", "secret"}},
-			event.IntakeRotated{}, event.IntakeSilent{Since: Start}, event.IntakeResumed{ArrivedAt: Start.Add(time.Hour)}, event.IntakeDeleted{},
+			event.IntakeChanged{
+				IntakeSettings: settings, Changed: []string{"name"},
+			}, event.IntakeChanged{IntakeSettings: settings, Changed: []string{"enabled", "secret"}},
+			event.IntakeRotated{}, event.IntakeSilent{Since: Start},
+			event.IntakeResumed{ArrivedAt: Start.Add(time.Hour)}, event.IntakeDeleted{},
 		))
 		return
 	}

@@ -1,4 +1,5 @@
-// Package projectiontest sets up tests of read models: a log and a database with views, histories on the log, and running projectors.
+// Package projectiontest sets up tests of read models: a log and a database with views, histories on the log, and
+// running projectors.
 package projectiontest
 
 import (
@@ -46,7 +47,8 @@ func New(t testing.TB) *World {
 	return &World{URL: url, Store: storetest.Memory(), Pool: pgtest.Pool(t, url)}
 }
 
-// NewOnPostgres makes a World whose log is in its database, for tests that change the log behind the service's back or kill connections.
+// NewOnPostgres makes a World whose log is in its database, for tests that change the log behind the service's back or
+// kill connections.
 func NewOnPostgres(t testing.TB) *World {
 	t.Helper()
 	url := pgtest.DatabaseFrom(t, "log and views", func(ctx context.Context, url string) error {
@@ -55,7 +57,9 @@ func NewOnPostgres(t testing.TB) *World {
 		}
 		return schema.Migrate(ctx, url)
 	})
-	store, err := postgres.Open(t.Context(), postgres.Options{URL: url, MaxReaders: 4, Log: slog.New(slog.DiscardHandler)})
+	store, err := postgres.Open(t.Context(), postgres.Options{
+		URL: url, MaxReaders: 4, Log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return &World{URL: url, Store: store, Pool: pgtest.Pool(t, url)}
@@ -93,7 +97,9 @@ func (w *World) Append(t testing.TB, account, stream string, facts ...event.Data
 		e.Metadata.Account = account
 		events = append(events, e)
 	}
-	position, err := w.Store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.Any, Events: events})
+	position, err := w.Store.Append(t.Context(), eventstore.Write{
+		Stream: stream, Expect: eventstore.Any, Events: events,
+	})
 	require.NoError(t, err)
 	return position
 }

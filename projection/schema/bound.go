@@ -14,9 +14,9 @@ const AnswerTime = 30 * time.Second
 
 const cachedStatements = 64 // per connection
 
-// Session sets parameters of a connection that otherwise depend on the server and the role. Connecting has a timeout. TCP keepalives let
-// the server detect a lost client within two minutes instead of two hours, and then release its locks. Long transactions, such as those of
-// a replay or a verification, have no timeout.
+// Session sets parameters of a connection that otherwise depend on the server and the role. Connecting has a timeout.
+// TCP keepalives let the server detect a lost client within two minutes instead of two hours, and then release its
+// locks. Long transactions, such as those of a replay or a verification, have no timeout.
 func Session(config *pgx.ConnConfig) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
@@ -31,8 +31,8 @@ func Session(config *pgx.ConnConfig) {
 	config.DescriptionCacheCapacity = min(config.DescriptionCacheCapacity, cachedStatements)
 }
 
-// Bound is Session for a connection with short statements. A statement fails after AnswerTime; without it, a statement would wait forever
-// for a server that has vanished.
+// Bound is Session for a connection with short statements. A statement fails after AnswerTime; without it, a statement
+// would wait forever for a server that has vanished.
 func Bound(config *pgx.ConnConfig) {
 	Session(config)
 	BoundBy(config, AnswerTime)

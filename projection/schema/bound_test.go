@@ -13,13 +13,16 @@ import (
 func TestSession_OverridesServerDefaults(t *testing.T) {
 	config, err := pgx.ParseConfig(pgtest.Database(t))
 	require.NoError(t, err)
-	config.RuntimeParams["options"] = "-c jit=on -c default_transaction_isolation=serializable -c statement_timeout=1 -c idle_in_transaction_session_timeout=1" // overridden by parameters set by name
+	// overridden by parameters set by name
+	config.RuntimeParams["options"] = "-c jit=on -c default_transaction_isolation=serializable -c " +
+		"statement_timeout=1 -c idle_in_transaction_session_timeout=1"
 	schema.Bound(config)
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	for setting, want := range map[string]string{
-		"jit": "off", "default_transaction_isolation": "read committed", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		"jit": "off", "default_transaction_isolation": "read committed", "statement_timeout": "0",
+		"idle_in_transaction_session_timeout": "0",
 	} {
 		var got string
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_setting($1)`, setting).Scan(&got))

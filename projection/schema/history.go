@@ -18,8 +18,8 @@ type LeadHistory struct {
 	Channels []attribution.Channel // of the touches, whose keys are not set yet
 }
 
-// TouchesOf selects the positions of the arrivals that a lead has now. The place is the schema of the tables with its dot, or empty, and lead a
-// parameter.
+// TouchesOf selects the positions of the arrivals that a lead has now. The place is the schema of the tables with its
+// dot, or empty, and lead a parameter.
 func TouchesOf(place, lead string) string { return TouchesAsOf(place, lead, "9223372036854775807") }
 
 // TouchesAsOf is TouchesOf as of a position, which is a parameter too.
@@ -27,25 +27,29 @@ func TouchesAsOf(place, lead, position string) string {
 	return `
 	SELECT came.position FROM ` + place + `touch came
 	 WHERE came.lead_id = ` + lead + ` AND came.lead_id <> '' AND came.position <= ` + position + `
-	   AND NOT EXISTS (SELECT FROM ` + place + `touch_owner later WHERE later.position = came.position AND later.since <= ` + position + ` OFFSET 0)
+	   AND NOT EXISTS (SELECT FROM ` + place + `touch_owner later WHERE later.position = came.position
+	   	AND later.since <= ` + position + ` OFFSET 0)
 	 UNION ALL
 	SELECT moved.position FROM ` + place + `touch_owner moved
 	 WHERE moved.owner = ` + lead + ` AND moved.since <= ` + position + `
 	   AND NOT EXISTS (
 	       SELECT FROM ` + place + `touch_owner later
-	        WHERE later.position = moved.position AND later.since > moved.since AND later.since <= ` + position + ` OFFSET 0)`
+	        WHERE later.position = moved.position AND later.since > moved.since
+	        AND later.since <= ` + position + ` OFFSET 0)`
 }
 
 // OwnerOf selects the lead that an arrival belongs to as of a position: touch is the arrival's row.
 func OwnerOf(place, touch, position string) string {
 	return `coalesce((
-	       SELECT moved.owner FROM ` + place + `touch_owner moved WHERE moved.position = ` + touch + `.position AND moved.since <= ` + position + `
+	       SELECT moved.owner FROM ` + place + `touch_owner moved WHERE moved.position = ` + touch + `.position AND ` +
+		`moved.since <= ` + position + `
 	        ORDER BY moved.since DESC LIMIT 1), ` + touch + `.lead_id)`
 }
 
-// historiesOf selects the histories of leads. An arrival belongs to a lead from when it came, or from a join or split on, until another one
-// moves it; visits belong to a lead as long as an arrival that linked the visitor. Each lead is looked up by indexes: OFFSET 0 keeps
-// PostgreSQL from reading all of a table to join it, as it does when it knows nothing of the table.
+// historiesOf selects the histories of leads. An arrival belongs to a lead from when it came, or from a join or split
+// on, until another one moves it; visits belong to a lead as long as an arrival that linked the visitor. Each lead is
+// looked up by indexes: OFFSET 0 keeps PostgreSQL from reading all of a table to join it, as it does when it knows
+// nothing of the table.
 func historiesOf(place string) string {
 	return `
 	WITH asked AS (
@@ -53,15 +57,18 @@ func historiesOf(place string) string {
 	     arrival AS (
 	         SELECT a.lead_id AS asked, t.*, t.position AS since, t.stage AS own_stage, t.value AS own_value,
 	                (SELECT min(o.since) FROM ` + place + `touch_owner o WHERE o.position = t.position) AS until
-	           FROM asked a CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE lead_id = a.lead_id AND lead_id <> '' OFFSET 0) AS t
+	           FROM asked a CROSS
+	           JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE lead_id = a.lead_id AND lead_id <> '' OFFSET 0) AS t
 	          UNION ALL
 	         SELECT a.lead_id, t.*, o.since, '', '',
-	                (SELECT min(l.since) FROM ` + place + `touch_owner l WHERE l.position = o.position AND l.since > o.since)
+	                (SELECT min(l.since) FROM ` + place + `touch_owner l WHERE l.position = o.position
+	                	AND l.since > o.since)
 	           FROM asked a
 	          CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch_owner WHERE owner = a.lead_id OFFSET 0) AS o
 	          CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE position = o.position OFFSET 0) AS t),
 	     link AS (
-	         SELECT asked, visitor, min(since) AS since, CASE WHEN bool_and(until IS NOT NULL) THEN max(until) END AS until
+	         SELECT asked, visitor, min(since) AS since, CASE WHEN bool_and(until IS NOT NULL)
+	         THEN max(until) END AS until
 	           FROM arrival WHERE $2 AND visitor <> '' GROUP BY asked, visitor)
 	SELECT asked, account, 'touch', position, at, since, coalesce(until, 0), own_stage, own_value,
 	       source, utm_medium, utm_campaign, utm_source, intake_id, credential
@@ -70,7 +77,8 @@ func historiesOf(place string) string {
 	SELECT l.asked, t.account, 'visit', t.position, t.at, greatest(l.since, t.position), coalesce(l.until, 0), '', '',
 	       t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
 	  FROM link l
-	 CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE visitor = l.visitor AND visitor <> '' AND kind = 'visit' OFFSET 0) AS t
+	 CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE visitor = l.visitor AND visitor <> ''
+	 	AND kind = 'visit' OFFSET 0) AS t
 	 WHERE l.until IS NULL OR t.position < l.until
 	 UNION ALL
 	SELECT a.lead_id, c.account, 'change', c.position, c.at, c.position, 0, c.stage, c.value, '', '', '', '', '', ''
@@ -78,9 +86,11 @@ func historiesOf(place string) string {
 	 ORDER BY 1, 4, 6`
 }
 
-// Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of the tables with its
-// dot, or empty. Visits are included if visits is true.
-func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, visits bool, do func(*LeadHistory) error) error {
+// Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of
+// the tables with its dot, or empty. Visits are included if visits is true.
+func Histories(
+	ctx context.Context, tx pgx.Tx, place string, leads []string, visits bool, do func(*LeadHistory) error,
+) error {
 	rows, err := tx.Query(ctx, historiesOf(place), leads, visits)
 	if err != nil {
 		return err
@@ -106,12 +116,15 @@ func Histories(ctx context.Context, tx pgx.Tx, place string, leads []string, vis
 		switch what {
 		case "touch", "visit":
 			history.Touches = append(history.Touches, attribution.Seen{
-				Touch: attribution.Touch{At: at.UnixMilli(), Position: position}, Since: since, Until: until, Visit: what == "visit",
+				Touch: attribution.Touch{At: at.UnixMilli(), Position: position}, Since: since, Until: until,
+				Visit: what == "visit",
 			})
 			history.Channels = append(history.Channels, of)
 		}
 		if stage != "" {
-			history.Stages = append(history.Stages, attribution.Stage{Position: position, At: at.UnixMilli(), Name: stage})
+			history.Stages = append(history.Stages, attribution.Stage{
+				Position: position, At: at.UnixMilli(), Name: stage,
+			})
 		}
 		if units, ok := attribution.ParseValue(value); ok && value != "" {
 			history.Values = append(history.Values, attribution.Value{Position: position, Units: units})
@@ -133,7 +146,8 @@ func (h *LeadHistory) By(key attribution.Key) {
 
 // WonStages reads the stages of accounts that count as a conversion.
 func WonStages(ctx context.Context, tx pgx.Tx, place string, accounts ...string) (map[string]attribution.Won, error) {
-	rows, err := tx.Query(ctx, `SELECT account, position, ARRAY(SELECT jsonb_array_elements_text(stages)) FROM `+place+`won_stages
+	rows, err := tx.Query(ctx,
+		`SELECT account, position, ARRAY(SELECT jsonb_array_elements_text(stages)) FROM `+place+`won_stages
 		WHERE account = ANY ($1) ORDER BY position`, accounts)
 	if err != nil {
 		return nil, err
@@ -142,14 +156,16 @@ func WonStages(ctx context.Context, tx pgx.Tx, place string, accounts ...string)
 	var account string
 	var setting attribution.WonStages
 	_, err = pgx.ForEachRow(rows, []any{&account, &setting.Position, &setting.Stages}, func() error {
-		won[account] = append(won[account], attribution.WonStages{Position: setting.Position, Stages: append([]string(nil), setting.Stages...)})
+		won[account] = append(won[account], attribution.WonStages{
+			Position: setting.Position, Stages: append([]string(nil), setting.Stages...),
+		})
 		return nil
 	})
 	return won, err
 }
 
-// conversionTouch is the size in bytes of a touch in a row of conversion: its time, its position, the position from which it belongs to the
-// lead, and whether it is a visit.
+// conversionTouch is the size in bytes of a touch in a row of conversion: its time, its position, the position from
+// which it belongs to the lead, and whether it is a visit.
 const conversionTouch = 8 + 8 + 8 + 1
 
 // AppendTouch appends the encoding of a touch in a row of conversion, without its key.
@@ -180,7 +196,9 @@ var errConversionRow = errors.New("a row of conversion is damaged")
 type ConversionKeys map[string]string
 
 // Touches decodes the touches of a row that are known as of a position, with their keys, and appends them to touches.
-func (known ConversionKeys) Touches(touches []attribution.Touch, encoded, keys []byte, position int64, visits bool) ([]attribution.Touch, error) {
+func (known ConversionKeys) Touches(
+	touches []attribution.Touch, encoded, keys []byte, position int64, visits bool,
+) ([]attribution.Touch, error) {
 	for ; len(encoded) >= conversionTouch; encoded = encoded[conversionTouch:] {
 		length, n := binary.Uvarint(keys)
 		if n <= 0 || uint64(len(keys)-n) < length {
@@ -197,7 +215,8 @@ func (known ConversionKeys) Touches(touches []attribution.Touch, encoded, keys [
 			known[text] = text
 		}
 		touches = append(touches, attribution.Touch{
-			At: int64(binary.BigEndian.Uint64(encoded)), Position: int64(binary.BigEndian.Uint64(encoded[8:])), Key: text,
+			At: int64(binary.BigEndian.Uint64(encoded)), Position: int64(binary.BigEndian.Uint64(encoded[8:])),
+			Key: text,
 		})
 	}
 	if len(encoded) > 0 || len(keys) > 0 {
@@ -211,8 +230,9 @@ func Milliseconds(binaryTime []byte) int64 {
 	return int64(binary.BigEndian.Uint64(binaryTime))/1000 + 946684800_000
 }
 
-// ChangedSince selects the leads whose conversions may have changed after position $1, up to $2: $3 is an account, or empty for all. It
-// does not cover changes of an account's won stages, which WonSince selects. Joins and splits have rows in lead_change.
+// ChangedSince selects the leads whose conversions may have changed after position $1, up to $2: $3 is an account, or
+// empty for all. It does not cover changes of an account's won stages, which WonSince selects. Joins and splits have
+// rows in lead_change.
 func ChangedSince(place string) string {
 	return `
 	SELECT lead_id FROM ` + place + `lead_change WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
@@ -228,9 +248,11 @@ func ChangedSince(place string) string {
 	SELECT coalesce(o.owner, a.lead_id)
 	  FROM ` + place + `touch v
 	 CROSS JOIN LATERAL (
-	       SELECT lead_id, position FROM ` + place + `touch WHERE visitor = v.visitor AND visitor <> '' AND kind <> 'visit' OFFSET 0) AS a
+	       SELECT lead_id, position FROM ` + place + `touch WHERE visitor = v.visitor AND visitor <> ''
+	       	AND kind <> 'visit' OFFSET 0) AS a
 	  LEFT JOIN LATERAL (
-	       SELECT a.lead_id AS owner UNION SELECT owner FROM ` + place + `touch_owner WHERE position = a.position OFFSET 0) AS o ON true
+	       SELECT a.lead_id AS owner UNION SELECT owner
+	       FROM ` + place + `touch_owner WHERE position = a.position OFFSET 0) AS o ON true
 	 WHERE v.position > $1 AND v.position <= $2 AND ($3 = '' OR v.account = $3) AND v.kind = 'visit'`
 }
 
@@ -239,5 +261,6 @@ func WonSince(place string) string {
 	return `
 	SELECT account, position FROM ` + place + `won_stages w
 	 WHERE position > $1 AND position <= $2 AND stages <> coalesce((
-	       SELECT stages FROM ` + place + `won_stages e WHERE e.account = w.account AND e.position < w.position ORDER BY e.position DESC LIMIT 1), '["won"]')`
+	       SELECT stages FROM ` + place + `won_stages e WHERE e.account = w.account AND e.position < w.position
+	       	ORDER BY e.position DESC LIMIT 1), '["won"]')`
 }

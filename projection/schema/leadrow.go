@@ -12,8 +12,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// LeadRow reads rows of views.lead. The JSON of the state omits values that have a column. It also omits values that the columns imply for
-// most leads: that the only phone or email is the current one, and that the lead was not updated since it was created.
+// LeadRow reads rows of views.lead. The JSON of the state omits values that have a column. It also omits values that
+// the columns imply for most leads: that the only phone or email is the current one, and that the lead was not updated
+// since it was created.
 type LeadRow struct {
 	id, account, temperature, source, phone, email string
 	created                                        time.Time
@@ -32,7 +33,9 @@ func (r *LeadRow) Into() []any {
 func (r *LeadRow) State() (lead.State, error) {
 	created := r.created.UTC()
 	s := lead.State{
-		Phase: lead.Live, ID: r.id, Account: r.account, LeadFields: event.LeadFields{Temperature: r.temperature, Phone: r.phone, Email: r.email}, Source: r.source, CreatedAt: created, UpdatedAt: created,
+		Phase: lead.Live, ID: r.id, Account: r.account,
+		LeadFields: event.LeadFields{Temperature: r.temperature, Phone: r.phone, Email: r.email}, Source: r.source,
+		CreatedAt: created, UpdatedAt: created,
 	}
 	if s.Phone != "" {
 		s.Phones = []string{s.Phone}

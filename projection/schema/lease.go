@@ -40,8 +40,8 @@ type Executor interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// TakeLease takes a lease for the session, and reports whether the session has it now. In a transaction, the lease is taken at the commit,
-// and no other session can take it before that.
+// TakeLease takes a lease for the session, and reports whether the session has it now. In a transaction, the lease is
+// taken at the commit, and no other session can take it before that.
 func TakeLease(ctx context.Context, session Querier, name string) (taken bool, err error) {
 	err = session.QueryRow(ctx, `SELECT lease.take($1)`, name).Scan(&taken)
 	return taken, err
@@ -59,8 +59,8 @@ func ReleaseLeases(ctx context.Context, session Executor) error {
 	return err
 }
 
-// Leases holds leases with one session, for work on other connections. The loss of the session is detected within about a second, in which
-// another process may already have taken the lease: the work must tolerate that.
+// Leases holds leases with one session, for work on other connections. The loss of the session is detected within about
+// a second, in which another process may already have taken the lease: the work must tolerate that.
 type Leases struct {
 	config *pgx.ConnConfig
 

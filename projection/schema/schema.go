@@ -1,5 +1,6 @@
-// Package schema has the migrations of the tables in PostgreSQL: the views in the schema views, and the sealed secrets and the deliveries
-// to webhook endpoints in schemas of their own. It also has the names and row formats that projectors and queries share.
+// Package schema has the migrations of the tables in PostgreSQL: the views in the schema views, and the sealed secrets
+// and the deliveries to webhook endpoints in schemas of their own. It also has the names and row formats that
+// projectors and queries share.
 package schema
 
 import (
@@ -46,7 +47,8 @@ const (
 
 var readModels = migration.Schema{Name: Views, Holds: "the read models", Files: migrationFiles}
 
-// Migrate migrates the schema to the current version, and creates it in an empty database. Concurrent migrations wait for each other.
+// Migrate migrates the schema to the current version, and creates it in an empty database. Concurrent migrations wait
+// for each other.
 func Migrate(ctx context.Context, url string) error { return Unavailable(readModels.Up(ctx, url)) }
 
 // Current returns migration.ErrOld or ErrNew when the database's schema is not of this program's version, and

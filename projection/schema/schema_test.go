@@ -43,7 +43,8 @@ func TestSchema_SnapshotMatchesMigrations(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))
-	snapshot := "-- What the migrations come to. Written by: go test ./projection/schema -update\n\n" + describe(t, open(t, url))
+	snapshot := "-- What the migrations come to. Written by: go test ./projection/schema " +
+		"-update\n\n" + describe(t, open(t, url))
 	if *update {
 		require.NoError(t, os.WriteFile("schema.sql", []byte(snapshot), 0o644))
 	}
@@ -108,7 +109,8 @@ func TestSchema_ViewTablesAreIndependent(t *testing.T) {
 	pool := open(t, url)
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	pgtest.Exec(t, pool, `CREATE SCHEMA shadow`)
-	tables := pgtest.Rows[string](t, pool, `SELECT tablename FROM pg_tables WHERE schemaname = 'views' AND tablename NOT LIKE 'migration%'`)
+	tables := pgtest.Rows[string](t, pool,
+		`SELECT tablename FROM pg_tables WHERE schemaname = 'views' AND tablename NOT LIKE 'migration%'`)
 	require.Contains(t, tables, "lead")
 	for _, table := range tables {
 		pgtest.Exec(t, pool, fmt.Sprintf(`CREATE TABLE shadow.%[1]s (LIKE views.%[1]s INCLUDING ALL)`, table))
@@ -169,8 +171,11 @@ func TestAnalyze_GrownTablesOfOwnRole(t *testing.T) {
 		conn, err := pool.Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()
-		require.NoError(t, schema.Analyze(t.Context(), conn.Conn(), slog.New(slog.NewTextHandler(&lines, nil)), "many", nil, written))
-		return pgtest.Rows[float32](t, pool, `SELECT reltuples FROM pg_class WHERE relnamespace = 'many'::regnamespace AND relkind = 'r' ORDER BY relname`)
+		require.NoError(t,
+			schema.Analyze(t.Context(), conn.Conn(), slog.New(slog.NewTextHandler(&lines, nil)), "many", nil, written))
+		return pgtest.Rows[float32](t, pool,
+			`SELECT reltuples FROM pg_class WHERE relnamespace = 'many'::regnamespace AND relkind = 'r'
+				ORDER BY relname`)
 	}
 	require.Equal(t, []float32{100, 0}, analyze(100))
 	require.Empty(t, lines.String())

@@ -23,7 +23,8 @@ func LogTree(origin string) Tree { return Tree{"audit.tile", "origin", origin} }
 // TokenTree is the tree of an account's token events.
 func TokenTree(account string) Tree { return Tree{"views.token_tree", "account", account} }
 
-// Tiles reads tiles, each by its key. Tiles that were never written are left out. The error may be eventstore.ErrUnavailable.
+// Tiles reads tiles, each by its key. Tiles that were never written are left out. The error may be
+// eventstore.ErrUnavailable.
 func (t Tree) Tiles(ctx context.Context, db Rows, wanted []tlog.Tile) ([]merkle.Tile, error) {
 	levels, numbers := make([]int16, len(wanted)), make([]int64, len(wanted))
 	for i, tile := range wanted {
@@ -32,7 +33,8 @@ func (t Tree) Tiles(ctx context.Context, db Rows, wanted []tlog.Tile) ([]merkle.
 	return collected(db.Query(ctx, `
 		SELECT t.level, t.number, t.hashes
 		  FROM (SELECT DISTINCT level, number FROM unnest($2::smallint[], $3::bigint[]) AS wanted (level, number)) AS w
-		 CROSS JOIN LATERAL (SELECT * FROM `+t.table+` WHERE `+t.column+` = $1 AND level = w.level AND number = w.number OFFSET 0) AS t`,
+		 CROSS JOIN LATERAL (SELECT * FROM `+t.table+` WHERE `+t.column+` = $1 AND level = w.level AND number = `+
+		`w.number OFFSET 0) AS t`,
 		t.name, levels, numbers))
 }
 
@@ -51,6 +53,7 @@ func (t Tree) Hashes(ctx context.Context, db Rows) tlog.HashReader {
 // TokenTreeSize returns the number of leaves of the tree of an account's token events.
 func TokenTreeSize(ctx context.Context, db Rows, account string) (int64, error) {
 	last, err := collected(db.Query(ctx, `
-		SELECT level, number, hashes FROM views.token_tree WHERE account = $1 AND level = 0 ORDER BY number DESC LIMIT 1`, account))
+		SELECT level, number, hashes FROM views.token_tree WHERE account = $1 AND level = 0 ORDER BY number DESC
+		LIMIT 1`, account))
 	return merkle.SizeOf(last), err
 }

@@ -18,8 +18,10 @@ func TestTrees_ReadOnlyWanted(t *testing.T) {
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	pool := open(t, url)
 	pgtest.Exec(t, pool, `
-		INSERT INTO audit.tile (origin, level, number, hashes) SELECT 'log', 0, i, sha256('x') FROM generate_series(0, 5000) AS i;
-		INSERT INTO views.token_tree (account, level, number, hashes) SELECT 'acme', 0, i, sha256('x') FROM generate_series(0, 5000) AS i`)
+		INSERT INTO audit.tile (origin, level, number, hashes) SELECT 'log', 0, i, sha256('x')
+		FROM generate_series(0, 5000) AS i;
+		INSERT INTO views.token_tree (account, level, number, hashes) SELECT 'acme', 0, i, sha256('x')
+		FROM generate_series(0, 5000) AS i`)
 	wanted := []tlog.Tile{{L: 0, N: 7}, {L: 1, N: 7}}
 	for n := range int64(40) {
 		wanted = append(wanted, tlog.Tile{L: 0, N: 100 * n}, tlog.Tile{L: 0, N: 7})
@@ -27,7 +29,8 @@ func TestTrees_ReadOnlyWanted(t *testing.T) {
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		read := func() (rows int) {
 			err := tx.QueryRow(t.Context(), `
-				SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables WHERE relname IN ('tile', 'token_tree')`).Scan(&rows)
+				SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_xact_user_tables
+				WHERE relname IN ('tile', 'token_tree')`).Scan(&rows)
 			require.NoError(t, err)
 			return rows
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// Unavailable marks an error of the database with eventstore.ErrUnavailable when the database cannot be reached, is overloaded, too slow or
-// failing. Other errors, such as those of an invalid statement or a cancelled context, are returned unchanged.
+// Unavailable marks an error of the database with eventstore.ErrUnavailable when the database cannot be reached, is
+// overloaded, too slow or failing. Other errors, such as those of an invalid statement or a cancelled context, are
+// returned unchanged.
 func Unavailable(err error) error {
 	if err == nil || errors.Is(err, eventstore.ErrUnavailable) || !isUnavailable(err) {
 		return err

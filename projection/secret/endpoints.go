@@ -35,7 +35,8 @@ func (s Endpoints) Restore(ctx context.Context, webhookID, secret string, revisi
 	}
 	_, err = s.pool.Exec(ctx, `
 		INSERT INTO secret.webhook AS w (webhook_id, revision, key_id, sealed) VALUES ($1, $2, $3, $4)
-		    ON CONFLICT (webhook_id) DO UPDATE SET revision = excluded.revision, key_id = excluded.key_id, sealed = excluded.sealed
+		    ON CONFLICT (webhook_id) DO UPDATE SET revision = excluded.revision, key_id = excluded.key_id,
+		    sealed = excluded.sealed
 		 WHERE w.revision <= excluded.revision`, webhookID, revision, sealed.KeyID, sealed.Data)
 	if err != nil {
 		return fmt.Errorf("store a signing secret: %w", schema.Unavailable(err))
@@ -52,9 +53,9 @@ type Headers struct {
 // Names are sorted.
 func (h Headers) Names() []string { return slices.Sorted(maps.Keys(h.Values)) }
 
-// SetHeaders stores the values of an endpoint's custom headers for its URL, unless later ones are stored. Revision is that of the fact that
-// set them: the times of two facts may be equal, or from clocks that differ. Kept is false when the endpoint has no secret, for example
-// after Destroy.
+// SetHeaders stores the values of an endpoint's custom headers for its URL, unless later ones are stored. Revision is
+// that of the fact that set them: the times of two facts may be equal, or from clocks that differ. Kept is false when
+// the endpoint has no secret, for example after Destroy.
 func (s Endpoints) SetHeaders(
 	ctx context.Context, webhookID, url string, headers map[string]string, revision eventstore.Revision,
 ) (kept bool, err error) {
@@ -73,7 +74,8 @@ func (s Endpoints) SetHeaders(
 		}
 		_, err = tx.Exec(ctx, `
 			INSERT INTO secret.header AS h (webhook_id, revision, key_id, sealed) VALUES ($1, $2, $3, $4)
-			    ON CONFLICT (webhook_id) DO UPDATE SET revision = excluded.revision, key_id = excluded.key_id, sealed = excluded.sealed
+			    ON CONFLICT (webhook_id) DO UPDATE SET revision = excluded.revision, key_id = excluded.key_id,
+			    sealed = excluded.sealed
 			 WHERE h.revision < excluded.revision`, webhookID, revision, sealed.KeyID, sealed.Data)
 		return err
 	})
@@ -83,12 +85,14 @@ func (s Endpoints) SetHeaders(
 	return kept, nil
 }
 
-// maxEarlier is how many replaced secrets still sign; the oldest of more are deleted. Each adds a signature to every delivery.
+// maxEarlier is how many replaced secrets still sign; the oldest of more are deleted. Each adds a signature to every
+// delivery.
 const maxEarlier = 4
 
-// Rotate replaces the current secret, which still signs until previousUntil. Revision is that of the fact. Kept is false when there is no
-// secret to replace, for example after Destroy. If rotations are stored in another order than they were decided in, the secret of the last
-// decision is current, and that of an earlier one signs as long as the one that the last replaced, if the box can open it.
+// Rotate replaces the current secret, which still signs until previousUntil. Revision is that of the fact. Kept is
+// false when there is no secret to replace, for example after Destroy. If rotations are stored in another order than
+// they were decided in, the secret of the last decision is current, and that of an earlier one signs as long as the one
+// that the last replaced, if the box can open it.
 func (s Endpoints) Rotate(
 	ctx context.Context, webhookID, secret string, previousUntil time.Time, revision eventstore.Revision,
 ) (kept bool, err error) {
@@ -99,7 +103,8 @@ func (s Endpoints) Rotate(
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// The row's lock serializes rotations and the destruction.
 		var current eventstore.Revision
-		err := tx.QueryRow(ctx, `SELECT revision FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`, webhookID).Scan(&current)
+		err := tx.QueryRow(ctx, `SELECT revision FROM secret.webhook WHERE webhook_id = $1 FOR UPDATE`,
+			webhookID).Scan(&current)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -116,8 +121,10 @@ func (s Endpoints) Rotate(
 		} else {
 			batch.Queue(`
 				INSERT INTO secret.earlier (webhook_id, key_id, sealed, until)
-				SELECT webhook_id, key_id, sealed, $2 FROM secret.webhook WHERE webhook_id = $1`, webhookID, previousUntil)
-			batch.Queue(`UPDATE secret.webhook SET revision = $2, key_id = $3, sealed = $4, created_at = now() WHERE webhook_id = $1`,
+				SELECT webhook_id, key_id, sealed, $2 FROM secret.webhook
+				WHERE webhook_id = $1`, webhookID, previousUntil)
+			batch.Queue(`UPDATE secret.webhook SET revision = $2, key_id = $3, sealed = $4, created_at = now()
+				WHERE webhook_id = $1`,
 				webhookID, revision, sealed.KeyID, sealed.Data)
 		}
 		batch.Queue(`
@@ -139,8 +146,8 @@ type Signing struct {
 	Err     error
 }
 
-// Get returns the signing secrets of an endpoint: the current one, then the replaced ones that have not expired, the latest first. The
-// errors are ErrNoSecret, sealbox.ErrUnknownKey, sealbox.ErrDamaged and those of the database.
+// Get returns the signing secrets of an endpoint: the current one, then the replaced ones that have not expired, the
+// latest first. The errors are ErrNoSecret, sealbox.ErrUnknownKey, sealbox.ErrDamaged and those of the database.
 func (s Endpoints) Get(ctx context.Context, webhookID string) ([]string, error) {
 	found, err := s.GetAll(ctx, []string{webhookID})
 	if err != nil {
@@ -152,11 +159,13 @@ func (s Endpoints) Get(ctx context.Context, webhookID string) ([]string, error) 
 // GetAll is Get for several endpoints in one query. The error is that of the database.
 func (s Endpoints) GetAll(ctx context.Context, webhookIDs []string) (map[string]Signing, error) {
 	rows, err := s.pool.Query(ctx, `
-		SELECT webhook_id, key_id, sealed, NULL::timestamptz AS until, false AS header FROM secret.webhook WHERE webhook_id = ANY ($1)
+		SELECT webhook_id, key_id, sealed, NULL::timestamptz AS until, false AS header FROM secret.webhook
+		WHERE webhook_id = ANY ($1)
 		 UNION ALL
 		SELECT webhook_id, key_id, sealed, NULL::timestamptz, true FROM secret.header WHERE webhook_id = ANY ($1)
 		 UNION ALL
-		SELECT webhook_id, key_id, sealed, until, false FROM secret.earlier JOIN (SELECT webhook_id FROM secret.webhook) AS current USING (webhook_id)
+		SELECT webhook_id, key_id, sealed, until, false FROM secret.earlier
+		JOIN (SELECT webhook_id FROM secret.webhook) AS current USING (webhook_id)
 		 WHERE webhook_id = ANY ($1) AND until > now()
 		 ORDER BY until DESC NULLS FIRST`, webhookIDs)
 	if err != nil {
@@ -194,15 +203,18 @@ func (s Endpoints) GetAll(ctx context.Context, webhookIDs []string) (map[string]
 	return found, nil
 }
 
-// Broken returns the endpoints for which Get fails, with the reason, without those that the fan-out has seen deleted. An endpoint that is
-// being deleted may be included.
+// Broken returns the endpoints for which Get fails, with the reason, without those that the fan-out has seen deleted.
+// An endpoint that is being deleted may be included.
 func (s Endpoints) Broken(ctx context.Context) (map[string]error, error) {
 	return s.broken(ctx, ErrNoSecret, `
-		SELECT e.webhook_id, e.webhook_id, key_id, sealed FROM delivery.endpoint e LEFT JOIN secret.webhook USING (webhook_id) WHERE NOT deleted
+		SELECT e.webhook_id, e.webhook_id, key_id, sealed FROM delivery.endpoint e LEFT JOIN secret.webhook
+		USING (webhook_id) WHERE NOT deleted
 		 UNION ALL
-		SELECT e.webhook_id, e.webhook_id, key_id, sealed FROM delivery.endpoint e JOIN secret.header USING (webhook_id) WHERE NOT deleted
+		SELECT e.webhook_id, e.webhook_id, key_id, sealed FROM delivery.endpoint e JOIN secret.header USING (webhook_id)
+		WHERE NOT deleted
 		 UNION ALL
-		SELECT e.webhook_id, e.webhook_id, key_id, sealed FROM delivery.endpoint e JOIN secret.earlier USING (webhook_id)
+		SELECT e.webhook_id, e.webhook_id, key_id, sealed FROM delivery.endpoint e JOIN secret.earlier
+		USING (webhook_id)
 		 WHERE NOT deleted AND until > now()`)
 }
 
@@ -215,7 +227,8 @@ func (s Endpoints) DestroyExpired(ctx context.Context) error {
 func (s Endpoints) DestroyLeft(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
 		SELECT webhook_id FROM delivery.endpoint
-		 WHERE deleted AND (webhook_id IN (SELECT webhook_id FROM secret.webhook) OR webhook_id IN (SELECT webhook_id FROM secret.earlier))`)
+		 WHERE deleted AND (webhook_id IN (SELECT webhook_id FROM secret.webhook)
+		   OR webhook_id IN (SELECT webhook_id FROM secret.earlier))`)
 	if err != nil {
 		return fmt.Errorf("find secrets of deleted endpoints: %w", schema.Unavailable(err))
 	}
@@ -234,7 +247,8 @@ func (s Endpoints) DestroyLeft(ctx context.Context) error {
 // Destroy deletes an endpoint's secrets and custom headers. It is no error if there are none.
 func (s Endpoints) Destroy(ctx context.Context, webhookID string) error {
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// The current secret is deleted first. A rotation locks its row, so a secret that it replaced is visible after that.
+		// The current secret is deleted first. A rotation locks its row, so a secret that it replaced is visible after
+		// that.
 		for _, table := range []string{"webhook", "earlier"} {
 			if _, err := tx.Exec(ctx, `DELETE FROM secret.`+table+` WHERE webhook_id = $1`, webhookID); err != nil {
 				return err

@@ -121,7 +121,8 @@ func TestEndpoints_ReplacedExpires(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{third, second, first}, got, "the current one first")
 
-	pgtest.Exec(t, pool, `UPDATE secret.earlier SET until = now() - interval '1 second' WHERE until < now() + interval '90 minutes'`)
+	pgtest.Exec(t, pool,
+		`UPDATE secret.earlier SET until = now() - interval '1 second' WHERE until < now() + interval '90 minutes'`)
 	both := endpoints(t, pool, key(2), key(1))
 	got, err = both.Get(t.Context(), webhookID)
 	require.NoError(t, err)
@@ -149,7 +150,8 @@ func TestEndpoints_MaxReplaced(t *testing.T) {
 	require.Equal(t, []string{"6", "5", "4", "3", "2"}, got)
 }
 
-// Two processes may rotate concurrently. Each stores its secret after its event, possibly in the other order, and with a clock of its own.
+// Two processes may rotate concurrently. Each stores its secret after its event, possibly in the other order, and with
+// a clock of its own.
 func TestEndpoints_RotationOrder(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
@@ -179,20 +181,28 @@ func TestEndpoints_RotationOrder(t *testing.T) {
 	// The handlers of two processes rotate on one log.
 	w := projectiontest.New(t)
 	id := w.NewID()
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}}})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
+		WebhookSettings: event.WebhookSettings{URL: "https://example.com/", Events: []string{"*"}},
+	})
 	kept := endpoints(t, w.Pool, key(1))
 	require.NoError(t, kept.Put(t.Context(), id, first))
 	var group errgroup.Group
 	answers := make([]command.WebhookSecretRotated, 4)
 	for i := range answers {
-		handlers := command.NewHandlers(command.Options{Store: w.Store, Secrets: kept, Log: slog.New(slog.DiscardHandler)})
+		handlers := command.NewHandlers(command.Options{
+			Store: w.Store, Secrets: kept, Log: slog.New(slog.DiscardHandler),
+		})
 		group.Go(func() (err error) {
-			answers[i], err = handlers.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: command.Caller{Account: "acme"}, WebhookID: id})
+			answers[i], err = handlers.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{
+				Caller: command.Caller{Account: "acme"}, WebhookID: id,
+			})
 			return err
 		})
 	}
 	require.NoError(t, group.Wait())
-	latest := slices.MaxFunc(answers, func(a, b command.WebhookSecretRotated) int { return cmp.Compare(a.Position, b.Position) })
+	latest := slices.MaxFunc(answers, func(a, b command.WebhookSecretRotated) int {
+		return cmp.Compare(a.Position, b.Position)
+	})
 	got, err = kept.Get(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, got, 5)
@@ -261,8 +271,11 @@ func TestEndpoints_DestroyLeft(t *testing.T) {
 		_, err := s.Rotate(t.Context(), id, second, time.Now().Add(time.Hour), 1)
 		require.NoError(t, err)
 	}
-	pgtest.Exec(t, pool, `INSERT INTO delivery.endpoint (webhook_id, account, url, events, filter, ordering, rate_limit, header_names, deleted, disabled)
-		VALUES ($1, 'acme', 'https://example.com/', '{*}', '', '', 0, '{}', true, false), ($2, 'acme', 'https://example.com/', '{*}', '', '', 0, '{}', false, false)`, left, kept)
+	pgtest.Exec(t, pool,
+		`INSERT INTO delivery.endpoint (webhook_id, account, url, events, filter, ordering, rate_limit, header_names,
+			deleted, disabled)
+		VALUES ($1, 'acme', 'https://example.com/', '{*}', '', '', 0, '{}', true, false),
+		  ($2, 'acme', 'https://example.com/', '{*}', '', '', 0, '{}', false, false)`, left, kept)
 	require.NoError(t, s.DestroyLeft(t.Context()))
 	_, err := s.Get(t.Context(), left)
 	require.ErrorIs(t, err, secret.ErrNoSecret)
@@ -280,7 +293,8 @@ func TestEndpoints_Rewrap(t *testing.T) {
 		require.NoError(t, endpoints(t, pool, key(1)).Put(t.Context(), id, first))
 	}
 	for n, replaced := range []string{second, third} {
-		kept, err := endpoints(t, pool, key(1)).Rotate(t.Context(), otherID, replaced, time.Now().Add(time.Duration(n+1)*time.Hour), 1)
+		kept, err := endpoints(t, pool, key(1)).Rotate(t.Context(), otherID, replaced,
+			time.Now().Add(time.Duration(n+1)*time.Hour), 1)
 		require.NoError(t, err)
 		require.True(t, kept)
 	}
@@ -306,7 +320,8 @@ func TestEndpoints_Golden(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	const id = "01KAHQ5V8M3N6R9T2W4Y7Z0B1C"
-	_, err := pool.Exec(t.Context(), `INSERT INTO secret.webhook (webhook_id, key_id, sealed) VALUES ($1, '72cd6e84', decode(
+	_, err := pool.Exec(t.Context(),
+		`INSERT INTO secret.webhook (webhook_id, key_id, sealed) VALUES ($1, '72cd6e84', decode(
 		'5YVvcLsxK1CcmsD3tPpUi0khfxrFpFPRSV7s1neTHpKQJiugkybaCLMmldU2hBm2oQJU+q9IkOTpygv4CY/4Kpx8', 'base64'))`, id)
 	require.NoError(t, err)
 	kept, err := endpoints(t, pool, key(1)).Get(t.Context(), id)
@@ -314,7 +329,8 @@ func TestEndpoints_Golden(t *testing.T) {
 	require.Equal(t, []string{first}, kept)
 }
 
-// If the key is lost, an endpoint rotates its secret. Deliveries once still waited for the earlier secret, which cannot be opened.
+// If the key is lost, an endpoint rotates its secret. Deliveries once still waited for the earlier secret, which cannot
+// be opened.
 func TestEndpoints_RotationDropsUnreadable(t *testing.T) {
 	t.Parallel()
 	pool := database(t)

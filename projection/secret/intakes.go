@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Intakes has the secrets of intakes. Each set is stored under the id of the event that sets it, before that event is appended. So a reader of
-// the stream always finds the secrets of the revision that it has read.
+// Intakes has the secrets of intakes. Each set is stored under the id of the event that sets it, before that event is
+// appended. So a reader of the stream always finds the secrets of the revision that it has read.
 type Intakes struct{ *Store }
 
 // Put stores the secrets that an event sets.
@@ -35,11 +35,12 @@ func (s Intakes) Put(ctx context.Context, intakeID, eventID string, secrets inta
 	return nil
 }
 
-// Get returns the secrets that an event set. The errors are those of the database and intake.ErrNoSecrets. The latter is wrapped together
-// with sealbox.ErrUnknownKey or sealbox.ErrDamaged if stored secrets cannot be opened.
+// Get returns the secrets that an event set. The errors are those of the database and intake.ErrNoSecrets. The latter
+// is wrapped together with sealbox.ErrUnknownKey or sealbox.ErrDamaged if stored secrets cannot be opened.
 func (s Intakes) Get(ctx context.Context, intakeID, eventID string) (secrets intake.Secrets, err error) {
 	var sealed sealbox.Sealed
-	err = s.pool.QueryRow(ctx, `SELECT key_id, sealed FROM secret.intake WHERE event_id = $1 AND intake_id = $2`, eventID, intakeID).
+	err = s.pool.QueryRow(ctx, `SELECT key_id, sealed FROM secret.intake WHERE event_id = $1 AND intake_id = $2`,
+		eventID, intakeID).
 		Scan(&sealed.KeyID, &sealed.Data)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -56,7 +57,9 @@ func (s Intakes) Get(ctx context.Context, intakeID, eventID string) (secrets int
 
 // Keep destroys the secrets of an intake that were stored before those of an event.
 func (s Intakes) Keep(ctx context.Context, intakeID, eventID string) error {
-	return s.destroy(ctx, `DELETE FROM secret.intake WHERE intake_id = $1 AND ordinal < (SELECT ordinal FROM secret.intake WHERE event_id = $2)`,
+	return s.destroy(ctx,
+		`DELETE FROM secret.intake WHERE intake_id = $1
+			AND ordinal < (SELECT ordinal FROM secret.intake WHERE event_id = $2)`,
 		intakeID, eventID)
 }
 
@@ -70,8 +73,8 @@ func (s Intakes) Destroy(ctx context.Context, intakeID string) error {
 	return s.destroy(ctx, `DELETE FROM secret.intake WHERE intake_id = $1`, intakeID)
 }
 
-// DestroyLeft destroys the secrets that a killed process left: those of deleted intakes, and those that were replaced. Secrets that were
-// stored later than the ones in the view are kept: they may already be current.
+// DestroyLeft destroys the secrets that a killed process left: those of deleted intakes, and those that were replaced.
+// Secrets that were stored later than the ones in the view are kept: they may already be current.
 func (s Intakes) DestroyLeft(ctx context.Context) error {
 	return s.destroy(ctx, `
 		DELETE FROM secret.intake s USING views.intake i
@@ -79,8 +82,8 @@ func (s Intakes) DestroyLeft(ctx context.Context) error {
 		   AND (i.deleted OR s.ordinal < (SELECT ordinal FROM secret.intake c WHERE c.event_id = i.secret_id))`)
 }
 
-// Broken returns the intakes for which Get fails, with the reason, without those that the view has seen deleted and those that need no
-// secrets. An intake whose secrets are being replaced may be included.
+// Broken returns the intakes for which Get fails, with the reason, without those that the view has seen deleted and
+// those that need no secrets. An intake whose secrets are being replaced may be included.
 func (s Intakes) Broken(ctx context.Context) (map[string]error, error) {
 	return s.broken(ctx, intake.ErrNoSecrets, `
 		SELECT i.intake_id, i.secret_id, s.key_id, s.sealed

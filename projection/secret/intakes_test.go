@@ -72,7 +72,8 @@ func TestIntakes_Rewrap(t *testing.T) {
 		require.Equal(t, want, got.Secret)
 	}
 	require.ErrorIs(t, intakes(t, pool, key(3)).Rewrap(t.Context()), sealbox.ErrUnknownKey)
-	require.EqualValues(t, 2, pgtest.Value[int](t, pool, `SELECT count(*) FROM secret.intake`), "what does not open stays")
+	require.EqualValues(t, 2, pgtest.Value[int](t, pool, `SELECT count(*) FROM secret.intake`),
+		"what does not open stays")
 }
 
 func TestIntakes_DestroysReplaced(t *testing.T) {
@@ -99,9 +100,14 @@ func TestIntakes_DestroysLeft(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	s := intakes(t, w.Pool, key(1))
-	created := event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Survey", Kind: "typeform", Source: "website", Enabled: true}, Slot: 1}
+	created := event.IntakeCreated{
+		IntakeSettings: event.IntakeSettings{Name: "Survey", Kind: "typeform", Source: "website", Enabled: true},
+		Slot:           1,
+	}
 	id, gone := w.NewID(), w.NewID()
-	form := event.IntakeCreated{IntakeSettings: event.IntakeSettings{Name: "Form", Kind: "form", Source: "website", Enabled: true}, Slot: 2}
+	form := event.IntakeCreated{
+		IntakeSettings: event.IntakeSettings{Name: "Form", Kind: "form", Source: "website", Enabled: true}, Slot: 2,
+	}
 	w.Append(t, "acme", event.IntakeStream(w.NewID()), form)
 	challenged := w.NewID()
 	form.Challenge, form.Slot = "turnstile", 3
@@ -117,7 +123,8 @@ func TestIntakes_DestroysLeft(t *testing.T) {
 		require.NoError(t, s.Put(t.Context(), of[0], of[1], intake.Secrets{}))
 	}
 	require.NoError(t, s.DestroyLeft(t.Context()))
-	require.Equal(t, []string{current, "not appended yet"}, pgtest.Rows[string](t, w.Pool, `SELECT event_id FROM secret.intake ORDER BY ordinal`))
+	require.Equal(t, []string{current, "not appended yet"},
+		pgtest.Rows[string](t, w.Pool, `SELECT event_id FROM secret.intake ORDER BY ordinal`))
 	broken, err = s.Broken(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[string]error{challenged: intake.ErrNoSecrets}, broken)

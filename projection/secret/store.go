@@ -1,5 +1,5 @@
-// Package secret stores the secrets of webhook endpoints and of intakes, sealed. They are in the views' database and not on the log, because
-// a secret must be destroyed when it is replaced, and nothing can be deleted from the log.
+// Package secret stores the secrets of webhook endpoints and of intakes, sealed. They are in the views' database and
+// not on the log, because a secret must be destroyed when it is replaced, and nothing can be deleted from the log.
 package secret
 
 import (
@@ -44,8 +44,8 @@ func (s *Store) destroy(ctx context.Context, statement string, arguments ...any)
 	return nil
 }
 
-// broken returns the owners whose secrets are missing or cannot be opened, with the reason. The query returns the owner, the id that the
-// secret is bound to, and the sealed secret, which is NULL if it is missing.
+// broken returns the owners whose secrets are missing or cannot be opened, with the reason. The query returns the
+// owner, the id that the secret is bound to, and the sealed secret, which is NULL if it is missing.
 func (s *Store) broken(ctx context.Context, missing error, query string) (map[string]error, error) {
 	rows, err := s.pool.Query(ctx, query)
 	if err != nil {
@@ -73,15 +73,18 @@ func (s *Store) broken(ctx context.Context, missing error, query string) (map[st
 func (s *Store) Run(ctx context.Context, log *slog.Logger) {
 	work := eventstore.Background{Work: "destroy expired secrets", Interval: time.Minute, Log: log}
 	work.Run(ctx, func(ctx context.Context) (bool, error) {
-		return false, errors.Join(Endpoints{s}.DestroyExpired(ctx), Endpoints{s}.DestroyLeft(ctx), Intakes{s}.DestroyLeft(ctx))
+		return false, errors.Join(Endpoints{s}.DestroyExpired(ctx), Endpoints{s}.DestroyLeft(ctx),
+			Intakes{s}.DestroyLeft(ctx))
 	})
 }
 
-// Rewrap seals secrets of older keys again with the current key. Secrets that cannot be opened are kept and returned as the error.
+// Rewrap seals secrets of older keys again with the current key. Secrets that cannot be opened are kept and returned as
+// the error.
 func (s *Store) Rewrap(ctx context.Context) error {
 	var broken []error
 	for _, of := range []struct{ table, bound string }{
-		{"secret.webhook", "webhook_id"}, {"secret.header", "webhook_id"}, {"secret.earlier", "webhook_id"}, {"secret.intake", "event_id"},
+		{"secret.webhook", "webhook_id"}, {"secret.header", "webhook_id"}, {"secret.earlier", "webhook_id"},
+		{"secret.intake", "event_id"},
 	} {
 		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			failed, err := s.rewrap(ctx, tx, of.table, of.bound)
@@ -95,9 +98,11 @@ func (s *Store) Rewrap(ctx context.Context) error {
 	return errors.Join(broken...)
 }
 
-// rewrap rewraps a table in one transaction: there are few secrets. Bound is the column with the ids that they are bound to.
+// rewrap rewraps a table in one transaction: there are few secrets. Bound is the column with the ids that they are
+// bound to.
 func (s *Store) rewrap(ctx context.Context, tx pgx.Tx, table, bound string) (broken []error, err error) {
-	rows, err := tx.Query(ctx, `SELECT `+bound+`, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`, s.box.Current())
+	rows, err := tx.Query(ctx, `SELECT `+bound+`, key_id, sealed FROM `+table+` WHERE key_id <> $1 FOR UPDATE`,
+		s.box.Current())
 	if err != nil {
 		return nil, err
 	}

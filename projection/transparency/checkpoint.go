@@ -23,7 +23,8 @@ type checkpoint struct {
 func (s *session) newest(ctx context.Context) (c checkpoint, err error) {
 	var root []byte
 	err = s.conn.QueryRow(ctx, `
-		SELECT size, root, note, published_at IS NOT NULL FROM audit.checkpoint WHERE origin = $1 ORDER BY size DESC LIMIT 1`, s.origin).
+		SELECT size, root, note, published_at IS NOT NULL FROM audit.checkpoint WHERE origin = $1 ORDER BY size DESC
+		LIMIT 1`, s.origin).
 		Scan(&c.N, &root, &c.note, &c.published)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return checkpoint{published: true}, nil
@@ -32,7 +33,8 @@ func (s *session) newest(ctx context.Context) (c checkpoint, err error) {
 	return c, err
 }
 
-// sign signs the current tree, and publishes the checkpoint if no witness is required. The tree must extend the last checkpoint.
+// sign signs the current tree, and publishes the checkpoint if no witness is required. The tree must extend the last
+// checkpoint.
 func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err error) {
 	if err := s.consistent(ctx, last.Tree); err != nil {
 		return c, err
@@ -46,7 +48,8 @@ func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err 
 	c.published = s.Quorum == 0
 	_, err = s.conn.Exec(ctx, `
 		WITH earlier AS (DELETE FROM audit.checkpoint WHERE origin = $1 AND size < $2 AND ($5 OR published_at IS NULL))
-		INSERT INTO audit.checkpoint (origin, size, root, note, signed_at, published_at) VALUES ($1, $2, $3, $4, now(), CASE WHEN $5 THEN now() END)`,
+		INSERT INTO audit.checkpoint (origin, size, root, note, signed_at, published_at)
+		VALUES ($1, $2, $3, $4, now(), CASE WHEN $5 THEN now() END)`,
 		s.origin, c.N, c.Hash[:], c.note, c.published)
 	s.signed = c.N
 	return c, err
@@ -54,7 +57,8 @@ func (s *session) sign(ctx context.Context, last checkpoint) (c checkpoint, err 
 
 // publish publishes a signed checkpoint.
 func (s *session) publish(ctx context.Context, c checkpoint) error {
-	if _, err := s.conn.Exec(ctx, `UPDATE audit.checkpoint SET published_at = now() WHERE origin = $1 AND size = $2`, s.origin, c.N); err != nil {
+	if _, err := s.conn.Exec(ctx, `UPDATE audit.checkpoint SET published_at = now() WHERE origin = $1 AND size = $2`,
+		s.origin, c.N); err != nil {
 		return err
 	}
 	return forgetEarlier(ctx, s.conn, s.origin)
@@ -106,7 +110,8 @@ func (p *Publisher) Status(ctx context.Context) (st Status, err error) {
 	if err != nil {
 		return st, schema.Unavailable(err)
 	}
-	rows, err := p.Pool.Query(ctx, `SELECT key, reason, coalesce(refused_since, 'epoch') FROM audit.witness WHERE origin = $1`, p.origin)
+	rows, err := p.Pool.Query(ctx,
+		`SELECT key, reason, coalesce(refused_since, 'epoch') FROM audit.witness WHERE origin = $1`, p.origin)
 	if err != nil {
 		return st, schema.Unavailable(err)
 	}

@@ -31,7 +31,8 @@ var litewitness = sync.OnceValues(func() (dir string, err error) {
 	build := exec.Command("go", "build", "-o", dir+"/", "filippo.io/torchwood/cmd/litewitness")
 	register := exec.Command("go", "build", "-o", filepath.Join(dir, "addlog"), ".")
 	for _, command := range []*exec.Cmd{build, register} {
-		command.Dir, command.Env = filepath.Join("testdata", "litewitness"), append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+		command.Dir, command.Env = filepath.Join("testdata", "litewitness"),
+			append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 		if out, err := command.CombinedOutput(); err != nil {
 			return "", &exec.Error{Name: string(out), Err: err}
 		}
@@ -56,7 +57,8 @@ func stockWitness(t *testing.T, name, origin, key string) merkle.Witness {
 	agentOf(t, filepath.Join(dir, "agent"), private)
 	address := freeAddress(t)
 	running := exec.Command(filepath.Join(programs, "litewitness"), "-name", name, "-db", filepath.Join(dir, "db"),
-		"-ssh-agent", filepath.Join(dir, "agent"), "-key", ssh.FingerprintSHA256(signer.PublicKey()), "-listen", address)
+		"-ssh-agent", filepath.Join(dir, "agent"), "-key", ssh.FingerprintSHA256(signer.PublicKey()),
+		"-listen", address)
 	var said bytes.Buffer
 	running.Stderr = &said
 	require.NoError(t, running.Start())
@@ -109,7 +111,8 @@ func freeAddress(t *testing.T) string {
 
 func cosignerOf(t *testing.T, name string) *torchwood.CosignatureSigner {
 	t.Helper()
-	signer, err := torchwood.NewCosignatureSigner(name, ed25519.NewKeyFromSeed(bytes.Repeat([]byte(name[:1]), ed25519.SeedSize)))
+	signer, err := torchwood.NewCosignatureSigner(name,
+		ed25519.NewKeyFromSeed(bytes.Repeat([]byte(name[:1]), ed25519.SeedSize)))
 	require.NoError(t, err)
 	return signer
 }

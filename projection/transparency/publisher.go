@@ -1,10 +1,10 @@
-// Package transparency publishes the Merkle tree of the whole log. It follows the log in batches, stores the tree in tiles
-// (c2sp.org/tlog-tiles), signs checkpoints (c2sp.org/tlog-checkpoint) and has witnesses cosign them (c2sp.org/tlog-witness). Package
-// query/logtree reads the tree.
+// Package transparency publishes the Merkle tree of the whole log. It follows the log in batches, stores the tree in
+// tiles (c2sp.org/tlog-tiles), signs checkpoints (c2sp.org/tlog-checkpoint) and has witnesses cosign them
+// (c2sp.org/tlog-witness). Package query/logtree reads the tree.
 //
-// A signed tree never changes. When the log is not the one that the tree was built from, as after a copy or a restored backup, the tree is
-// rebuilt in place and compared with the signed one. If the log differs from it, or is shorter, signing stops: that is a [Fault], and an
-// operator has to decide.
+// A signed tree never changes. When the log is not the one that the tree was built from, as after a copy or a restored
+// backup, the tree is rebuilt in place and compared with the signed one. If the log differs from it, or is shorter,
+// signing stops: that is a [Fault], and an operator has to decide.
 package transparency
 
 import (
@@ -106,7 +106,8 @@ func faultf(format string, args ...any) error { return &Fault{fmt.Sprintf(format
 // report logs a fault once, and stores it for all processes.
 func (p *Publisher) report(ctx context.Context, f *Fault) {
 	if p.faulty != f.What {
-		p.Logger.Error("the log is not the one that was published; nothing more is signed", slog.String("fault", f.What))
+		p.Logger.Error("the log is not the one that was published; nothing more is signed",
+			slog.String("fault", f.What))
 		p.faulty = f.What
 	}
 	if _, err := p.Pool.Exec(ctx, `UPDATE audit.tree SET fault = $2 WHERE origin = $1`, p.origin, f.What); err != nil {
@@ -133,13 +134,14 @@ type seen struct {
 // session is a database session that holds the lease.
 type session struct {
 	*Publisher
-	conn    *pgxpool.Conn
-	state   state
-	tiles   *merkle.Tiles
-	filled  []merkle.Tile                 // since the last write
-	starts  map[int64]eventstore.Position // the position before the first leaf of each tile of level 0 that was started since the last write
-	reached eventstore.Position           // position up to which the log was read
-	signed  int64                         // size of the largest checkpoint that was ever signed
+	conn   *pgxpool.Conn
+	state  state
+	tiles  *merkle.Tiles
+	filled []merkle.Tile // since the last write
+	// the position before the first leaf of each tile of level 0 that was started since the last write
+	starts  map[int64]eventstore.Position
+	reached eventstore.Position // position up to which the log was read
+	signed  int64               // size of the largest checkpoint that was ever signed
 }
 
 // serve runs one session, which always ends with an error.
@@ -182,13 +184,16 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.conn.QueryRow(ctx, `SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE origin = $1`, s.origin).Scan(&s.signed); err != nil {
+	if err := s.conn.QueryRow(ctx, `SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE origin = $1`,
+		s.origin).Scan(&s.signed); err != nil {
 		return err
 	}
 	var position, revision int64
 	err = s.conn.QueryRow(ctx, `
-		SELECT epoch, position, size, seen_stream, seen_revision, seen_event, fault FROM audit.tree WHERE origin = $1`, s.origin).
-		Scan(&s.state.epoch, &position, &s.state.size, &s.state.seen.stream, &revision, &s.state.seen.event, &s.state.fault)
+		SELECT epoch, position, size, seen_stream, seen_revision, seen_event, fault FROM audit.tree
+		WHERE origin = $1`, s.origin).
+		Scan(&s.state.epoch, &position, &s.state.size, &s.state.seen.stream, &revision,
+			&s.state.seen.event, &s.state.fault)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return s.restart(ctx, epoch)
 	}
@@ -234,13 +239,16 @@ func (s *session) restart(ctx context.Context, epoch string) error {
 	s.state, s.tiles = state{epoch: epoch, fault: s.state.fault}, &merkle.Tiles{}
 	return pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
-			INSERT INTO audit.tree (origin, epoch, position, size, seen_stream, seen_revision, seen_event, updated_at) VALUES ($1, $2, 0, 0, '', 0, '', now())
-			ON CONFLICT (origin) DO UPDATE SET epoch = $2, position = 0, size = 0, seen_stream = '', seen_revision = 0, seen_event = '', updated_at = now()`,
+			INSERT INTO audit.tree (origin, epoch, position, size, seen_stream, seen_revision, seen_event, updated_at)
+			VALUES ($1, $2, 0, 0, '', 0, '', now())
+			ON CONFLICT (origin) DO UPDATE SET epoch = $2, position = 0, size = 0, seen_stream = '', seen_revision = 0,
+			  seen_event = '', updated_at = now()`,
 			s.origin, epoch)
 		if err != nil {
 			return err
 		}
-		if _, err = tx.Exec(ctx, `DELETE FROM audit.tile WHERE origin = $1 AND number * 256 >= $2::bigint >> level * 8`, s.origin, s.signed); err != nil {
+		if _, err = tx.Exec(ctx, `DELETE FROM audit.tile WHERE origin = $1 AND number * 256 >= $2::bigint >> level * 8`,
+			s.origin, s.signed); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `UPDATE audit.tile SET after = NULL WHERE origin = $1 AND level = 0`, s.origin)
@@ -376,13 +384,17 @@ func (s *session) save(ctx context.Context, changed []merkle.Tile) error {
 	written, err := s.conn.Exec(ctx, `
 		WITH tiles AS (
 			INSERT INTO audit.tile AS t (origin, level, number, hashes, after)
-			SELECT $1, level, number, hashes, after FROM unnest($2::smallint[], $3::bigint[], $4::bytea[], $5::bigint[]) AS changed (level, number, hashes, after)
+			SELECT $1, level, number, hashes, after
+			FROM unnest($2::smallint[], $3::bigint[], $4::bytea[], $5::bigint[]) AS changed (level, number, hashes,
+			  after)
 			ON CONFLICT (origin, level, number) DO UPDATE SET
 			    after = coalesce(EXCLUDED.after, t.after),
 			    hashes = CASE WHEN octet_length(EXCLUDED.hashes) >= octet_length(t.hashes)
-			                    OR EXCLUDED.number * 256 + octet_length(EXCLUDED.hashes) / 32 > $6::bigint >> EXCLUDED.level * 8
+			                    OR EXCLUDED.number * 256 + octet_length(EXCLUDED.hashes) / 32 > $6::bigint >>
+			                    EXCLUDED.level * 8
 			             THEN EXCLUDED.hashes ELSE t.hashes END)
-		UPDATE audit.tree SET position = $7, size = $8, seen_stream = $9, seen_revision = $10, seen_event = $11, updated_at = now() WHERE origin = $1`,
+		UPDATE audit.tree SET position = $7, size = $8, seen_stream = $9, seen_revision = $10, seen_event = $11,
+		  updated_at = now() WHERE origin = $1`,
 		s.origin, levels, numbers, hashes, after, s.signed,
 		int64(s.state.position), s.tiles.Size(), s.state.seen.stream, int64(s.state.seen.revision), s.state.seen.event)
 	if err == nil && written.RowsAffected() == 0 {
@@ -417,7 +429,8 @@ func (s *session) compare(ctx context.Context, changed []merkle.Tile) error {
 				break
 			}
 			if [tlog.HashSize]byte(was[tile.Number][leaf:]) != [tlog.HashSize]byte(tile.Hashes[leaf:]) {
-				return faultf("event %d of the log is not the one that was signed in a checkpoint of %d events", at+1, s.signed)
+				return faultf("event %d of the log is not the one that was signed in a checkpoint of %d events",
+					at+1, s.signed)
 			}
 		}
 	}
@@ -430,7 +443,8 @@ func (s *session) check(ctx context.Context) error {
 		if head, err := s.Log.Head(ctx); err != nil || s.reached < head {
 			return err // not at the end yet
 		}
-		return faultf("the log ends after %d events, and a checkpoint of %d was signed: events were lost, as when an older backup is restored", s.state.size, s.signed)
+		return faultf("the log ends after %d events, and a checkpoint of %d was signed: events were lost, as when an "+
+			"older backup is restored", s.state.size, s.signed)
 	}
 	if s.state.fault == "" {
 		return nil

@@ -70,8 +70,9 @@ func newScene(t *testing.T) *scene {
 func (s *scene) keep(log eventstore.Store, witnesses ...merkle.Witness) (k *transparency.Publisher, stop func()) {
 	s.t.Helper()
 	k = transparency.New(transparency.Options{
-		Pool: s.Pool, Log: log, Signer: s.signer, Witnesses: witnesses, Quorum: len(witnesses), Logger: slog.New(slog.NewTextHandler(&s.logged, nil)),
-		WriteInterval: 5 * time.Millisecond, WitnessInterval: 20 * time.Millisecond,
+		Pool: s.Pool, Log: log, Signer: s.signer, Witnesses: witnesses, Quorum: len(witnesses),
+		Logger: slog.New(slog.NewTextHandler(&s.logged, nil)), WriteInterval: 5 * time.Millisecond,
+		WitnessInterval: 20 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -132,9 +133,13 @@ func write(t *testing.T, log eventstore.Store, from, to int) {
 	t.Helper()
 	for n := from; n < to; n++ {
 		at := projectiontest.Start.Add(time.Duration(n) * time.Millisecond)
-		_, err := log.Append(t.Context(), eventstore.Write{Stream: fmt.Sprintf("lead-%d", n), Expect: eventstore.NoStream, Events: []eventstore.Event{{
-			ID: ulid.MustNew(ulid.Timestamp(at), bytes.NewReader(make([]byte, 16))), Type: "lead.created.v1", At: at, Data: fmt.Appendf(nil, `{"n":%d}`, n),
-		}}})
+		_, err := log.Append(t.Context(),
+			eventstore.Write{Stream: fmt.Sprintf("lead-%d", n), Expect: eventstore.NoStream,
+				Events: []eventstore.Event{{
+					ID: ulid.MustNew(ulid.Timestamp(at), bytes.NewReader(make([]byte, 16))), Type: "lead.created.v1",
+					At:   at,
+					Data: fmt.Appendf(nil, `{"n":%d}`, n),
+				}}})
 		require.NoError(t, err)
 	}
 }
@@ -142,7 +147,9 @@ func write(t *testing.T, log eventstore.Store, from, to int) {
 // rows returns the stored tiles without the columns that a copy of the log changes.
 func (s *scene) rows() (rows []string) {
 	s.t.Helper()
-	err := s.Pool.QueryRow(s.t.Context(), `SELECT array_agg(concat(level, ' ', number, ' ', encode(hashes, 'hex')) ORDER BY level, number) FROM audit.tile`).Scan(&rows)
+	err := s.Pool.QueryRow(s.t.Context(),
+		`SELECT array_agg(concat(level, ' ', number, ' ', encode(hashes, 'hex')) ORDER BY level, number)
+			FROM audit.tile`).Scan(&rows)
 	require.NoError(s.t, err)
 	return rows
 }
@@ -215,7 +222,8 @@ func TestPublisher_RebuildsTreeDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// After copy-log the tree is rebuilt from the copy and has the same bytes. The published tree stays available while this runs.
+// After copy-log the tree is rebuilt from the copy and has the same bytes. The published tree stays available while
+// this runs.
 func TestPublisher_SameTreeOfCopy(t *testing.T) {
 	t.Parallel()
 	s, log, copied := newScene(t), storetest.Memory(), storetest.Memory()
@@ -291,12 +299,14 @@ func TestPublisher_LostEventsNotSigned(t *testing.T) {
 	s.await(restored, 203)
 }
 
-// The stock witness cosigns a growing log, and refuses a log that was restored from an older backup together with its database.
+// The stock witness cosigns a growing log, and refuses a log that was restored from an older backup together with its
+// database.
 func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
 	witness := stockWitness(t, "witness.example.com/w1", origin, s.signer.PublicKey())
-	policy := torchwood.ThresholdPolicy(3, torchwood.OriginPolicy(origin), torchwood.SingleVerifierPolicy(s.signer), torchwood.SingleVerifierPolicy(witness.Key))
+	policy := torchwood.ThresholdPolicy(3, torchwood.OriginPolicy(origin), torchwood.SingleVerifierPolicy(s.signer),
+		torchwood.SingleVerifierPolicy(witness.Key))
 	write(t, log, 0, 5)
 	k, stop := s.keep(log, witness)
 	for _, size := range []int{5, 300, 301} {
@@ -305,7 +315,8 @@ func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 		_, _, err := torchwood.VerifyCheckpoint([]byte(c.Note), policy)
 		require.NoError(t, err)
 		if size == 300 {
-			_, err := s.Pool.Exec(t.Context(), `DELETE FROM audit.witness`) // the service does not know the size that the witness has: 409
+			// the service does not know the size that the witness has: 409
+			_, err := s.Pool.Exec(t.Context(), `DELETE FROM audit.witness`)
 			require.NoError(t, err)
 			write(t, log, 300, 301)
 			break
@@ -316,7 +327,8 @@ func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	require.NoError(t, err)
 	stop()
 
-	_, err = s.Pool.Exec(t.Context(), `TRUNCATE audit.tree, audit.tile, audit.checkpoint, audit.witness`) // an older backup of everything
+	// an older backup of everything
+	_, err = s.Pool.Exec(t.Context(), `TRUNCATE audit.tree, audit.tile, audit.checkpoint, audit.witness`)
 	require.NoError(t, err)
 	write(t, restored, 0, 200)
 	k, _ = s.keep(restored, witness)
@@ -347,7 +359,9 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	good := stockWitness(t, "witness.example.com/w2", origin, s.signer.PublicKey())
 	var answer atomic.Value
 	answer.Store(func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) })
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer.Load().(func(http.ResponseWriter))(w) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer.Load().(func(http.ResponseWriter))(w)
+	}))
 	defer server.Close()
 	other := merkle.Witness{Key: cosignerOf(t, "bad.example.com").Verifier(), URL: server.URL}
 	write(t, log, 0, 5)
@@ -358,12 +372,15 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 			status, err := k.Status(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, "bad.example.com", status.Witnesses[1].Name)
-			return strings.Contains(status.Witnesses[1].Reason, text) && status.Witnesses[1].Asked && status.Witnesses[0].Reason == ""
+			return strings.Contains(status.Witnesses[1].Reason, text) && status.Witnesses[1].Asked &&
+				status.Witnesses[0].Reason == ""
 		}, projectiontest.Soon, 5*time.Millisecond, text)
 	}
 	for want, give := range map[string]func(http.ResponseWriter){
-		"refuses: 403":               func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) },
-		"without a good cosignature": func(w http.ResponseWriter) { _, _ = w.Write([]byte("— bad.example.com AAAA\n")) },
+		"refuses: 403": func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) },
+		"without a good cosignature": func(w http.ResponseWriter) {
+			_, _ = w.Write([]byte("— bad.example.com AAAA\n"))
+		},
 		"refuses: 503 é": func(w http.ResponseWriter) { // the hundredth byte is within a letter
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write([]byte("\x00\xff" + strings.Repeat("é", 100) + "x"))
@@ -372,8 +389,14 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = w.Write([]byte("a" + strings.Repeat("é", 100)))
 		},
-		"refuses: 302": func(w http.ResponseWriter) { w.Header().Set("Location", good.URL); w.WriteHeader(http.StatusFound) },
-		"refuses: 409": func(w http.ResponseWriter) { w.WriteHeader(http.StatusConflict); _, _ = w.Write([]byte("-1\n")) },
+		"refuses: 302": func(w http.ResponseWriter) {
+			w.Header().Set("Location", good.URL)
+			w.WriteHeader(http.StatusFound)
+		},
+		"refuses: 409": func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusConflict)
+			_, _ = w.Write([]byte("-1\n"))
+		},
 		"has seen a checkpoint of 9223372036854775807 events": func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusConflict)
 			_, _ = w.Write([]byte("9223372036854775807\n"))
@@ -415,6 +438,8 @@ func TestPublisher_CanonicalCosignature(t *testing.T) {
 	s.await(log, 5)
 	receipt, err := logtree.Reader{Pool: s.Pool, Log: log, Origin: origin}.Receipt(t.Context(), 1)
 	require.NoError(t, err)
-	_, err = audit.OpenReceipt(receipt, merkle.Trust{PublicKey: s.signer.PublicKey(), Witnesses: []string{cosigner.Verifier().String()}, Quorum: 1})
+	_, err = audit.OpenReceipt(receipt, merkle.Trust{
+		PublicKey: s.signer.PublicKey(), Witnesses: []string{cosigner.Verifier().String()}, Quorum: 1,
+	})
 	require.NoError(t, err)
 }

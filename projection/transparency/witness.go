@@ -15,7 +15,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// round requests cosignatures of one checkpoint from the witnesses, concurrently with each other and with the growth of the tree.
+// round requests cosignatures of one checkpoint from the witnesses, concurrently with each other and with the growth of
+// the tree.
 type round struct {
 	running sync.WaitGroup
 	ended   chan error  // nil: no round is running
@@ -113,8 +114,8 @@ func (p *Publisher) cosigned(signed string) (keys []string) {
 	return keys
 }
 
-// collectCosignatures collects cosignatures, and publishes the checkpoint once there are enough. A witness that does not cosign causes no
-// error.
+// collectCosignatures collects cosignatures, and publishes the checkpoint once there are enough. A witness that does
+// not cosign causes no error.
 func (s *session) collectCosignatures(ctx context.Context, c checkpoint, from []pending) error {
 	type answer struct {
 		pending
@@ -152,7 +153,8 @@ func (s *session) cosignedBy(ctx context.Context, w pending, c checkpoint) error
 	enough := len(s.cosigned(c.note)) >= s.Quorum
 	return pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
 		var was string
-		err := tx.QueryRow(ctx, `SELECT reason FROM audit.witness WHERE origin = $1 AND key = $2`, s.origin, w.Key.String()).Scan(&was)
+		err := tx.QueryRow(ctx, `SELECT reason FROM audit.witness WHERE origin = $1 AND key = $2`,
+			s.origin, w.Key.String()).Scan(&was)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
@@ -166,7 +168,8 @@ func (s *session) cosignedBy(ctx context.Context, w pending, c checkpoint) error
 			return err
 		}
 		if _, err := tx.Exec(ctx, `
-			UPDATE audit.checkpoint SET note = $3, published_at = CASE WHEN $4 THEN coalesce(published_at, now()) ELSE published_at END
+			UPDATE audit.checkpoint SET note = $3, published_at = CASE WHEN $4 THEN coalesce(published_at, now())
+			ELSE published_at END
 			 WHERE origin = $1 AND size = $2`, s.origin, c.N, c.note, enough); err != nil {
 			return err
 		}
@@ -185,10 +188,12 @@ func (s *session) refused(ctx context.Context, w pending, reason error) error {
 	err := s.Pool.QueryRow(ctx, `
 		WITH was AS (SELECT reason FROM audit.witness WHERE origin = $1 AND key = $2)
 		INSERT INTO audit.witness AS w (origin, key, size, refused_since, reason) VALUES ($1, $2, $4, now(), $3)
-		ON CONFLICT (origin, key) DO UPDATE SET refused_since = coalesce(w.refused_since, now()), reason = $3, size = greatest(w.size, $4)
+		ON CONFLICT (origin, key) DO UPDATE SET refused_since = coalesce(w.refused_since, now()), reason = $3,
+		  size = greatest(w.size, $4)
 		RETURNING coalesce((SELECT reason FROM was), '')`, s.origin, w.Key.String(), reason.Error(), size).Scan(&was)
 	if err == nil && was != reason.Error() { // logged once
-		s.Logger.Error("witness does not cosign the log", slog.String("witness", w.Key.Name()), slog.String("reason", reason.Error()))
+		s.Logger.Error("witness does not cosign the log", slog.String("witness", w.Key.Name()),
+			slog.String("reason", reason.Error()))
 	}
 	return schema.Unavailable(err)
 }

@@ -26,7 +26,9 @@ func TestVerify_ViewsBehind(t *testing.T) {
 		"a phone more": func(first, _, _, id string) []fact {
 			return []fact{
 				{event.ClaimPrefix + id, event.ClaimTaken{Kind: "phone", Holder: first}},
-				{event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Phone: "+913"}}},
+				{event.LeadStream(first), event.LeadMerged{
+					Source: "website", LeadFields: event.LeadFields{Phone: "+913"},
+				}},
 			}
 		},
 		"a phone less": func(_, second, claim, _ string) []fact {
@@ -45,13 +47,17 @@ func TestVerify_ViewsBehind(t *testing.T) {
 			return []fact{
 				{claim, event.ClaimTaken{Kind: "phone", Holder: first}},
 				{event.LeadStream(second), event.LeadJoinedInto{Into: first}},
-				{event.LeadStream(first), event.LeadJoined{From: second, Was: event.LeadSnapshot{Phones: []string{"+912"}}}},
+				{event.LeadStream(first), event.LeadJoined{
+					From: second, Was: event.LeadSnapshot{Phones: []string{"+912"}},
+				}},
 			}
 		},
 		"a lead more": func(_, _, _, id string) []fact {
 			return []fact{
 				{event.ClaimPrefix + id, event.ClaimTaken{Kind: "phone", Holder: id}},
-				{event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: "+913", Status: "new"}, Source: "api"}},
+				{event.LeadStream(id), event.LeadCreated{
+					LeadFields: event.LeadFields{Name: "N", Phone: "+913", Status: "new"}, Source: "api",
+				}},
 			}
 		},
 		"a lead less": func(_, second, claim, _ string) []fact {
@@ -86,7 +92,9 @@ func TestVerify_ViewsAtDifferentPositions(t *testing.T) {
 	t.Parallel()
 	projectors := []projection.Projector{view.Lead{}, view.TokenEvent{}, view.Touch{}}
 	w, first, _ := sound(t, projectors...)
-	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})
+	w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{
+		Source: "website", LeadFields: event.LeadFields{Name: "M"},
+	})
 	projectiontest.CatchUp(t, w.Runner(t, view.Touch{}))
 	require.Empty(t, run(t, w, projectors...))
 }
@@ -97,12 +105,17 @@ func TestVerify_StuckView(t *testing.T) {
 	projectors := []projection.Projector{view.Lead{}, view.TokenEvent{}, view.Account{}}
 	w := projectiontest.NewOnPostgres(t)
 	first, _ := writeSound(t, w, projectors...)
-	position := w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: "M"}})
+	position := w.Append(t, "acme", event.LeadStream(first), event.LeadMerged{
+		Source: "website", LeadFields: event.LeadFields{Name: "M"},
+	})
 	pgtest.Exec(t, w.Pool, `ALTER TABLE log.event DISABLE TRIGGER ALL`)
-	pgtest.Exec(t, w.Pool, `UPDATE log.event SET data = convert_to(replace(convert_from(data, 'UTF8'), '"M"', '"\u0000"'), 'UTF8') WHERE position = $1`, position)
+	pgtest.Exec(t, w.Pool,
+		`UPDATE log.event SET data = convert_to(replace(convert_from(data, 'UTF8'), '"M"', '"\u0000"'), 'UTF8')
+			WHERE position = $1`, position)
 	pgtest.Exec(t, w.Pool, `UPDATE views.lead SET status = 'won' WHERE phone = '+911'`)
 	found := run(t, w, projectors...)
-	stuck := fmt.Sprintf("view lead: the view cannot apply the events after its checkpoint, which is at position %d: ", position-1)
+	stuck := fmt.Sprintf("view lead: the view cannot apply the events after its checkpoint, which is at position %d: ",
+		position-1)
 	require.True(t, anyContains(found, stuck), "%q", found)
 	require.Contains(t, found, "view lead, row "+first+": differs from the log", "its rows are compared nevertheless")
 	require.False(t, anyContains(found, "view account"), "%q", found)

@@ -26,7 +26,8 @@ func TestVerify_NamesDamagedEvents(t *testing.T) {
 	require.Empty(t, found())
 
 	spoil := func(sql string, streams ...string) { w.rewrite(t, sql, streams) }
-	const damage = `UPDATE log.event SET data = set_byte(data, length(data) - 10, CASE get_byte(data, length(data) - 10) WHEN 65 THEN 66 ELSE 65 END)
+	const damage = `UPDATE log.event SET data = set_byte(data, length(data) - 10, CASE get_byte(data, length(data) - 10)
+		WHEN 65 THEN 66 ELSE 65 END)
 		 WHERE stream = ANY ($1)`
 	spoil(damage, streams[0], streams[3])
 	spoil(`UPDATE views.lead SET status = 'won' WHERE 'lead-' || lead_id = ANY ($1)`, streams[5])
@@ -87,29 +88,37 @@ func TestVerify_LeadWithoutKey(t *testing.T) {
 		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Limit: 3, Progress: func(_, _ eventstore.Position) {},
 	}.Only(ofLog...).Run(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []string{"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is missing, and it was not erased"}, findings)
+	require.Equal(t,
+		[]string{
+			"lead " + event.LeadID(p.leads[1]) + " of account acme cannot be read: its key is missing, and it " +
+				"was not erased",
+		}, findings)
 }
 
-// TestVerify_DetectsRepeatedEvent: a copy of an event at the end of its stream can be opened like the original, and resets the lead to an
-// earlier state.
+// TestVerify_DetectsRepeatedEvent: a copy of an event at the end of its stream can be opened like the original, and
+// resets the lead to an earlier state.
 func TestVerify_DetectsRepeatedEvent(t *testing.T) {
 	t.Parallel()
 	w := newPeople(t, 2, ofLog...)
 	w.rewrite(t, `INSERT INTO log.event
-		SELECT 1 + (SELECT max(position) FROM log.event), recorded_at, revision + 1, event_id, stream, type, data, metadata
+		SELECT 1 + (SELECT max(position) FROM log.event), recorded_at, revision + 1, event_id, stream, type, data,
+		  metadata
 		  FROM log.event WHERE stream = $1`, w.leads[0])
 	findings, _ := w.verify(t)
 	require.Contains(t, findings, "event at position 5 of stream "+w.leads[0]+" repeats the event at position 1")
 }
 
-// Each event can be opened at any revision of its stream, and the order of events decides which of two values a lead has.
+// Each event can be opened at any revision of its stream, and the order of events decides which of two values a lead
+// has.
 func TestVerify_DetectsReorderedEvents(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 2, ofLog...)
 	for _, name := range []string{"Asha", "Asha Rao"} {
 		e := p.NewEvent()
 		var err error
-		e.Type, e.Data, err = event.Encode(event.LeadMerged{Source: "website", LeadFields: event.LeadFields{Name: name}, Changed: []string{"name"}})
+		e.Type, e.Data, err = event.Encode(event.LeadMerged{
+			Source: "website", LeadFields: event.LeadFields{Name: name}, Changed: []string{"name"},
+		})
 		require.NoError(t, err)
 		e.Metadata.Account = "acme"
 		storetest.AppendNext(t, p.store, p.leads[0], e)
@@ -118,11 +127,14 @@ func TestVerify_DetectsReorderedEvents(t *testing.T) {
 	findings, _ := p.verify(t)
 	require.Empty(t, findings)
 	p.rewrite(t, `
-		UPDATE log.event e SET recorded_at = o.recorded_at, event_id = o.event_id, type = o.type, data = o.data, metadata = o.metadata
-		  FROM log.event o WHERE e.stream = $1 AND o.stream = e.stream AND e.revision + o.revision = 3 AND e.revision > 0 AND o.revision > 0`, p.leads[0])
+		UPDATE log.event e SET recorded_at = o.recorded_at, event_id = o.event_id, type = o.type, data = o.data,
+		  metadata = o.metadata
+		  FROM log.event o WHERE e.stream = $1 AND o.stream = e.stream AND e.revision + o.revision = 3
+		  AND e.revision > 0 AND o.revision > 0`, p.leads[0])
 	p.project(t, ofLog...)
 	findings, _ = p.verify(t)
-	require.Equal(t, []string{"event at position 6 of stream " + p.leads[0] + " is older than the event that it follows"}, findings)
+	require.Equal(t,
+		[]string{"event at position 6 of stream " + p.leads[0] + " is older than the event that it follows"}, findings)
 }
 
 // act appends an activity of a visitor by a new process.
@@ -153,7 +165,8 @@ func (p *people) loses(t *testing.T, visitor string) (ids []string) {
 	return ids
 }
 
-// A missing key of a visitor is reported like one of a lead, unless the visitor was erased with a lead before its current activity.
+// A missing key of a visitor is reported like one of a lead, unless the visitor was erased with a lead before its
+// current activity.
 func TestVerify_VisitorWithoutKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1, ofLog...)
@@ -189,7 +202,8 @@ func TestVerify_LostKeyAfterForgottenKey(t *testing.T) {
 	require.False(t, p.unread(t, visitor))
 }
 
-// A restored key of a visitor who was forgotten seals one more activity before it is destroyed again. It counts as not recorded.
+// A restored key of a visitor who was forgotten seals one more activity before it is destroyed again. It counts as not
+// recorded.
 func TestVerify_SealedWithRestoredKey(t *testing.T) {
 	t.Parallel()
 	p := newPeople(t, 1, ofLog...)

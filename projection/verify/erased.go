@@ -57,8 +57,8 @@ func (r *logReader) noteUnreadable(e eventstore.Recorded) {
 	}
 }
 
-// noteErasedStreams records the streams that an event erases. The key of a visitor that the erasure names is destroyed before visitor.forgotten is
-// appended. Later activities have a new key.
+// noteErasedStreams records the streams that an event erases. The key of a visitor that the erasure names is destroyed
+// before visitor.forgotten is appended. Later activities have a new key.
 func (r *logReader) noteErasedStreams(stream, account string, position eventstore.Position, data event.Data) {
 	switch d := data.(type) {
 	case event.LeadErased:
@@ -92,7 +92,8 @@ func (r *logReader) noteErasedStreams(stream, account string, position eventstor
 	}
 }
 
-// noteDeleted records that the content of an arrival was deleted. Its key is destroyed before the fact, and no personal data follows.
+// noteDeleted records that the content of an arrival was deleted. Its key is destroyed before the fact, and no personal
+// data follows.
 func (r *logReader) noteDeleted(stream, account string) {
 	delete(r.unreadable, stream)
 	if _, readable := r.readableArrivals[stream]; readable {
@@ -112,7 +113,8 @@ func (r *logReader) lostStreams() (streams []string) {
 	return streams
 }
 
-// lostKeys reports leads, visitors and arrivals whose key is missing although they were not erased, neither before nor while the log was read.
+// lostKeys reports leads, visitors and arrivals whose key is missing although they were not erased, neither before nor
+// while the log was read.
 func (r *logReader) lostKeys(ctx context.Context, store eventstore.Store) (findings []string, err error) {
 	if len(r.lostStreams()) == 0 {
 		return nil, nil
@@ -121,7 +123,10 @@ func (r *logReader) lostKeys(ctx context.Context, store eventstore.Store) (findi
 	if err != nil {
 		return nil, err
 	}
-	erasures := eventstore.Filter{Types: event.Types(event.LeadErased{}, event.VisitorForgotten{}, event.ArrivalDiscarded{}, event.ArrivalExpired{})}
+	erasures := eventstore.Filter{
+		Types: event.Types(event.LeadErased{}, event.VisitorForgotten{}, event.ArrivalDiscarded{},
+			event.ArrivalExpired{}),
+	}
 	for page, err := range eventstore.ReadTo(ctx, store, r.last, head, erasures) {
 		if err != nil {
 			return nil, err
@@ -142,7 +147,9 @@ func (r *logReader) lostKeys(ctx context.Context, store eventstore.Store) (findi
 		if id, isLead := strings.CutPrefix(stream, event.LeadPrefix); isLead {
 			who = "lead " + id
 		}
-		findings = append(findings, fmt.Sprintf("%s of account %s cannot be read: its key is missing, and it was not erased", who, r.unreadable[stream].account))
+		findings = append(findings,
+			fmt.Sprintf("%s of account %s cannot be read: its key is missing, and it was not erased", who,
+				r.unreadable[stream].account))
 	}
 	return findings, nil
 }
@@ -160,7 +167,10 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 			return err
 		}
 		if unfinished {
-			v.Unerased(UnfinishedErasure{Lead: id, Account: e.account, Message: fmt.Sprintf("lead-%s was erased, but its key or rows derived from it remain", id)})
+			v.Unerased(UnfinishedErasure{
+				Lead: id, Account: e.account,
+				Message: fmt.Sprintf("lead-%s was erased, but its key or rows derived from it remain", id),
+			})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.forgotten)) {
@@ -174,7 +184,10 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 			return err
 		}
 		if unfinished {
-			v.Unerased(UnfinishedErasure{Visitor: stream, Account: f.account, Message: fmt.Sprintf("%s was forgotten, but its key or rows derived from it remain", stream)})
+			v.Unerased(UnfinishedErasure{
+				Visitor: stream, Account: f.account,
+				Message: fmt.Sprintf("%s was forgotten, but its key or rows derived from it remain", stream),
+			})
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.restoredArrivals)) {
@@ -183,7 +196,10 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 			return err
 		}
 		if held {
-			v.Unerased(UnfinishedErasure{Arrival: event.ArrivalID(stream), Account: r.restoredArrivals[stream], Message: stream + " was deleted, but its key was restored"})
+			v.Unerased(UnfinishedErasure{
+				Arrival: event.ArrivalID(stream), Account: r.restoredArrivals[stream],
+				Message: stream + " was deleted, but its key was restored",
+			})
 		}
 	}
 	return nil

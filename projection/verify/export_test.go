@@ -6,7 +6,8 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// Only makes Run compare only the views of the projectors. Each comparison builds a copy of its tables, which takes most of the time.
+// Only makes Run compare only the views of the projectors. Each comparison builds a copy of its tables, which takes
+// most of the time.
 func (v Verification) Only(projectors ...projection.Projector) Verification {
 	v.projectors = projectors
 	return v

@@ -19,8 +19,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// logReader reads the log once. It keeps in memory the number of tokens and endpoints of each account, the size of its tree, and the
-// idempotency keys that still lack their outcome.
+// logReader reads the log once. It keeps in memory the number of tokens and endpoints of each account, the size of its
+// tree, and the idempotency keys that still lack their outcome.
 type logReader struct {
 	tx       pgx.Tx
 	limit    int
@@ -29,30 +29,33 @@ type logReader struct {
 	findings []string
 	found    map[string]int // findings, by kind
 
-	last             eventstore.Position
-	stored           storedTree                   // the stored tree of the log
-	trees            map[string]*signedTree       // by account, of those with checkpoints; empty: the tree of the log
-	tokens           map[string]int               // live ones, by account
-	endpoints        map[string]int               // live ones, by account
-	intakes          map[string]int               // live ones, by account, without that of demo data
-	demoIntakes      map[string]struct{}          // streams
-	brokenEndpoints  map[string]error             // why deliveries to an endpoint cannot be signed
-	brokenIntakes    map[string]error             // why senders to an intake cannot be authenticated
-	leaves           map[string]int64             // number of leaves of each account's tree
-	pending          map[string]pendingOutcome    // by the claim of the idempotency key
-	pendingClaims    map[ulid.ULID]string         // keys of pending, by the id of the outcome
-	erased           map[string]erasure           // by lead
-	erasedStreams    map[string]bool              // of erased leads, of leads that were joined into them, and of their visitors
+	last            eventstore.Position
+	stored          storedTree                // the stored tree of the log
+	trees           map[string]*signedTree    // by account, of those with checkpoints; empty: the tree of the log
+	tokens          map[string]int            // live ones, by account
+	endpoints       map[string]int            // live ones, by account
+	intakes         map[string]int            // live ones, by account, without that of demo data
+	demoIntakes     map[string]struct{}       // streams
+	brokenEndpoints map[string]error          // why deliveries to an endpoint cannot be signed
+	brokenIntakes   map[string]error          // why senders to an intake cannot be authenticated
+	leaves          map[string]int64          // number of leaves of each account's tree
+	pending         map[string]pendingOutcome // by the claim of the idempotency key
+	pendingClaims   map[ulid.ULID]string      // keys of pending, by the id of the outcome
+	erased          map[string]erasure        // by lead
+	// of erased leads, of leads that were joined into them, and of their visitors
+	erasedStreams    map[string]bool
 	forgotten        map[string]forgottenVisitor  // by stream
 	unreadable       map[string]*unreadableStream // by stream; that of a lead until the lead is erased
 	readableArrivals map[string]struct{}          // streams of arrivals whose content can be read
-	restoredArrivals map[string]string            // accounts of deleted arrivals whose content can still be read, by stream
+	// accounts of deleted arrivals whose content can still be read, by stream
+	restoredArrivals map[string]string
 
 	// Rows of the temporary tables that are not written yet.
 	seen, leaf, claimed, lived, joinedInto, joined [][]any
 }
 
-// pendingOutcome is an outcome that an idempotency key is bound to and that was not read yet. It usually is one of the next events.
+// pendingOutcome is an outcome that an idempotency key is bound to and that was not read yet. It usually is one of the
+// next events.
 type pendingOutcome struct {
 	stream string
 	id     ulid.ULID
@@ -62,7 +65,9 @@ type pendingOutcome struct {
 const rowsAtOnce = 5000
 
 // all reads the log up to its present end.
-func (r *logReader) all(ctx context.Context, store eventstore.Store, progress func(done, end eventstore.Position)) error {
+func (r *logReader) all(
+	ctx context.Context, store eventstore.Store, progress func(done, end eventstore.Position),
+) error {
 	for _, tree := range r.trees {
 		if err := tree.begin(); err != nil {
 			return err
@@ -98,16 +103,19 @@ func (r *logReader) find(kind, format string, args ...any) {
 	}
 }
 
-// brokenFindings reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot be authenticated.
+// brokenFindings reports live endpoints whose deliveries cannot be signed, and live intakes whose senders cannot be
+// authenticated.
 func (r *logReader) brokenFindings() (findings []string) {
 	for i, id := range slices.Sorted(maps.Keys(r.brokenIntakes)) {
 		if i < r.limit {
-			findings = append(findings, fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.brokenIntakes[id]))
+			findings = append(findings,
+				fmt.Sprintf("arrivals at intake %s cannot be verified: %v", id, r.brokenIntakes[id]))
 		}
 	}
 	for i, id := range slices.Sorted(maps.Keys(r.brokenEndpoints)) {
 		if i < r.limit {
-			findings = append(findings, fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.brokenEndpoints[id]))
+			findings = append(findings,
+				fmt.Sprintf("deliveries to endpoint %s cannot be signed: %v", id, r.brokenEndpoints[id]))
 		}
 	}
 	return findings
@@ -116,7 +124,9 @@ func (r *logReader) brokenFindings() (findings []string) {
 // pendingFindings reports idempotency keys whose outcome is missing.
 func (r *logReader) pendingFindings() (findings []string) {
 	for _, claim := range slices.Sorted(maps.Keys(r.pending)) {
-		findings = append(findings, fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome", claim, r.pending[claim].stream))
+		findings = append(findings,
+			fmt.Sprintf("%s: the idempotency key is bound to %s, which does not hold the outcome",
+				claim, r.pending[claim].stream))
 	}
 	return findings[:min(len(findings), r.limit)]
 }
@@ -130,9 +140,12 @@ func (r *logReader) note(ctx context.Context, e eventstore.Examined) error {
 	if strings.HasPrefix(e.Stream, event.LeadPrefix) {
 		at = &e.At
 	}
-	r.seen = append(r.seen, []any{int64(e.Position), e.Stream, int64(maphash.String(r.seed, e.Stream)), int64(e.Revision), [16]byte(e.ID), at})
+	r.seen = append(r.seen, []any{
+		int64(e.Position), e.Stream, int64(maphash.String(r.seed, e.Stream)), int64(e.Revision), [16]byte(e.ID), at,
+	})
 	if e.Damage != "" {
-		r.find("damage", "event at position %d of stream %s, revision %d, %s", e.Position, e.Stream, e.Revision, e.Damage)
+		r.find("damage", "event at position %d of stream %s, revision %d, %s", e.Position,
+			e.Stream, e.Revision, e.Damage)
 	}
 	data, err := event.Decode(e.Type, e.Data)
 	if err != nil {
@@ -165,7 +178,8 @@ func (r *logReader) count(e eventstore.Recorded, data event.Data) {
 		r.tokens[account]--
 	case event.WebhookRegistered:
 		if r.endpoints[account]++; r.endpoints[account] > webhook.MaxPerAccount {
-			r.find("endpoint", "account %s has %d endpoints from position %d on", account, r.endpoints[account], e.Position)
+			r.find("endpoint", "account %s has %d endpoints from position %d on", account,
+				r.endpoints[account], e.Position)
 		}
 	case event.WebhookDeleted:
 		r.endpoints[account]--
@@ -233,7 +247,8 @@ func (r *logReader) flush(ctx context.Context) error {
 		{"joined_into", []string{"position", "lead_id", "into_id"}, &r.joinedInto},
 		{"joined", []string{"position", "lead_id", "from_id"}, &r.joined},
 	} {
-		_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", table.name}, table.columns, pgx.CopyFromRows(*table.rows))
+		_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"pg_temp", table.name}, table.columns,
+			pgx.CopyFromRows(*table.rows))
 		if err != nil {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
-// signedTree is a tree over the log that was read so far, of all events or of an account's token events, and the checkpoints that it is
-// compared with.
+// signedTree is a tree over the log that was read so far, of all events or of an account's token events, and the
+// checkpoints that it is compared with.
 type signedTree struct {
 	tree    merkle.Tiles
 	signed  []merkle.Checkpoint // in the order of their sizes; without those that the tree has reached
@@ -75,7 +75,8 @@ func (t *signedTree) findings(account string) (findings []string) {
 		findings = append(findings, of+t.finding)
 	}
 	if len(t.signed) > 0 {
-		lost := fmt.Sprintf("has lost events: a checkpoint of %d was signed, and there are %d", t.signed[0].N, t.tree.Size())
+		lost := fmt.Sprintf("has lost events: a checkpoint of %d was signed, and there are %d",
+			t.signed[0].N, t.tree.Size())
 		if t.finding == "" && t.agreed > 0 {
 			lost += fmt.Sprintf(", of which the first %d are as they were signed", t.agreed)
 		}

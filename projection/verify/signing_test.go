@@ -40,7 +40,9 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	secrets := secret.Endpoints{Store: secret.New(w.Pool, box)}
 	register := func() string {
 		id := w.NewID()
-		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}}})
+		w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{
+			WebhookSettings: event.WebhookSettings{URL: "https://example.com", Events: []string{"*"}},
+		})
 		require.NoError(t, secrets.Put(t.Context(), id, "whsec_c2VjcmV0"))
 		return id
 	}
@@ -60,7 +62,9 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	}
 	require.Equal(t, says(deleted, secret.ErrNoSecret.Error()), signing())
 	signed.BrokenIntakes = func(context.Context) (map[string]error, error) {
-		return map[string]error{"1": sealbox.ErrDamaged, "2": sealbox.ErrDamaged, "3": sealbox.ErrDamaged, "4": sealbox.ErrDamaged}, nil
+		return map[string]error{
+			"1": sealbox.ErrDamaged, "2": sealbox.ErrDamaged, "3": sealbox.ErrDamaged, "4": sealbox.ErrDamaged,
+		}, nil
 	}
 	require.Len(t, signing(), signed.Limit+1, "the limit is of each kind")
 	require.Contains(t, signing(), says(deleted, secret.ErrNoSecret.Error())[0])
@@ -81,6 +85,9 @@ func TestVerify_EndpointWithoutSecret(t *testing.T) {
 	require.Equal(t, says(id, secret.ErrNoSecret.Error()), signing())
 	require.NoError(t, secrets.Put(t.Context(), id, "whsec_c2VjcmV0"))
 	require.Empty(t, signing())
-	spoil(`INSERT INTO secret.earlier SELECT webhook_id, 'unknown', sealed, now() + interval '1 hour' FROM secret.webhook`)
+	spoil(
+		`INSERT INTO secret.earlier SELECT webhook_id, 'unknown', sealed, now() + interval '1 hour'
+			FROM secret.webhook`,
+	)
 	require.Contains(t, signing()[0], sealbox.ErrUnknownKey.Error())
 }

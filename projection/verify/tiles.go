@@ -59,7 +59,8 @@ func (s *storedTree) note(tree *merkle.Tiles, filled []merkle.Tile) {
 // findings returns the tiles that do not match the log. A stored tile may have more hashes while the tree is rebuilt.
 func (s *storedTree) findings(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT w.level, w.number FROM unnest($2::smallint[], $3::bigint[], $4::integer[], $5::bytea[]) AS w (level, number, bytes, digest)
+		SELECT w.level, w.number FROM unnest($2::smallint[], $3::bigint[], $4::integer[], $5::bytea[]) AS w (level,
+		  number, bytes, digest)
 		  LEFT JOIN audit.tile t ON t.origin = $1 AND t.level = w.level AND t.number = w.number
 		 WHERE t.number IS NULL OR sha256(substring(t.hashes FOR w.bytes)) <> w.digest
 		 ORDER BY w.level, w.number LIMIT $6`, s.origin, s.levels, s.number, s.bytes, s.digest, limit)
@@ -69,6 +70,7 @@ func (s *storedTree) findings(ctx context.Context, tx pgx.Tx, limit int) ([]stri
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 		var level, number int64
 		err := row.Scan(&level, &number)
-		return fmt.Sprintf("the tree of the log: tile %d of level %d is missing or is not that of the log", number, level), err
+		return fmt.Sprintf("the tree of the log: tile %d of level %d is missing or is not that of the log",
+			number, level), err
 	})
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// noteLeaf records the hash of an event that is a leaf of its account's tree. An unreadable event, for which data is nil, still counts as a
-// leaf.
+// noteLeaf records the hash of an event that is a leaf of its account's tree. An unreadable event, for which data is
+// nil, still counts as a leaf.
 func (r *logReader) noteLeaf(e eventstore.Recorded, data event.Data) error {
 	if !audit.IsLeaf(e.Type) {
 		return nil
@@ -50,14 +50,15 @@ func (r *logReader) flushLeaves(ctx context.Context) error {
 	return err
 }
 
-// checkTree returns the events of the log that do not match the leaves of the stored trees. The comparison of the view with a fresh fold
-// shows whether the trees are complete.
+// checkTree returns the events of the log that do not match the leaves of the stored trees. The comparison of the view
+// with a fresh fold shows whether the trees are complete.
 func checkTree(ctx context.Context, tx pgx.Tx, limit int) ([]string, error) {
 	projector := view.TokenEvent{}
 	rows, err := tx.Query(ctx, `
 		SELECT format('audit tree of account %s: event at position %s of stream %s is not the one that the tree was made of',
 		              leaf.account, position, stream)
-		  FROM leaf LEFT JOIN views.token_tree t ON t.account = leaf.account AND t.level = 0 AND t.number = leaf.index / 256
+		  FROM leaf LEFT JOIN views.token_tree t ON t.account = leaf.account AND t.level = 0
+		  AND t.number = leaf.index / 256
 		 WHERE substring(t.hashes FROM (leaf.index % 256 * 32 + 1)::integer FOR 32) IS DISTINCT FROM leaf.hash
 		   AND position <= (SELECT position FROM views.checkpoint WHERE projector = $1 AND version = $2)
 		 ORDER BY position LIMIT $3`, projector.Name(), projector.Version(), limit)

@@ -18,15 +18,17 @@ import (
 	"github.com/leadlog/leadlog/projection/view"
 )
 
-// trail returns a log with the token events of two accounts, and its views: all, or those of the projectors. The token of the account acme
-// has its events at positions 1, 3, 5 and 7.
+// trail returns a log with the token events of two accounts, and its views: all, or those of the projectors. The token
+// of the account acme has its events at positions 1, 3, 5 and 7.
 func trail(t *testing.T, projectors ...projection.Projector) (w *projectiontest.World, id string) {
 	t.Helper()
 	w = projectiontest.NewOnPostgres(t)
 	id, other := w.NewID(), w.NewID()
 	expires := projectiontest.Start.AddDate(0, 0, 30)
 	for _, fact := range []event.Data{
-		event.TokenCreated{Name: "CI", Prefix: "leadlog_a", Hash: []byte("hash"), Days: 30, ExpiresAt: expires, Slot: 1},
+		event.TokenCreated{
+			Name: "CI", Prefix: "leadlog_a", Hash: []byte("hash"), Days: 30, ExpiresAt: expires, Slot: 1,
+		},
 		event.TokenRotated{Prefix: "leadlog_b", Hash: []byte("hush"), ExpiresAt: expires, PreviousExpiresAt: expires},
 	} {
 		w.Append(t, "acme", event.TokenStream(id), fact)
@@ -48,7 +50,8 @@ func changed(t *testing.T, w *projectiontest.World, change string, position int)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, tag.RowsAffected())
 	return func() {
-		pgtest.Exec(t, w.Pool, `DELETE FROM log.event; INSERT INTO log.event TABLE public.before; DROP TABLE public.before`)
+		pgtest.Exec(t, w.Pool,
+			`DELETE FROM log.event; INSERT INTO log.event TABLE public.before; DROP TABLE public.before`)
 	}
 }
 
@@ -59,16 +62,30 @@ func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 		change   string
 		position int
 	}{
-		"of the name":                        {`data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea`, 1},
-		"of the hash, which no answer shows": {`data = overlay(data PLACING 'X' FROM position('aGFzaA' IN convert_from(data, 'UTF8')) FOR 1)`, 1},
-		"of the slot, which no answer shows": {`data = replace(convert_from(data, 'UTF8'), '"slot":1', '"slot":2')::bytea`, 1},
-		"of the expiry":                      {`data = replace(convert_from(data, 'UTF8'), '2026-03-31', '2026-03-30')::bytea`, 3},
-		"of the reason":                      {`data = replace(convert_from(data, 'UTF8'), 'rotated', 'rotatec')::bytea`, 5},
-		"of the actor":                       {`metadata = replace(convert_from(metadata, 'UTF8'), 'user:ada', 'user:adb')::bytea`, 7},
-		"of the address":                     {`metadata = replace(convert_from(metadata, 'UTF8'), '192.0.2.7', '192.0.2.8')::bytea`, 3},
-		"of a member's name":                 {`metadata = replace(convert_from(metadata, 'UTF8'), '"credential"', '"credentiam"')::bytea`, 7},
-		"of the time":                        {`recorded_at = recorded_at + '1 microsecond'`, 7},
-		"of its id":                          {`event_id = 'ffffffff-ffff-ffff-ffff-ffffffffffff'`, 5},
+		"of the name": {`data = replace(convert_from(data, 'UTF8'), '"CI"', '"CJ"')::bytea`, 1},
+		"of the hash, which no answer shows": {
+			`data = overlay(data PLACING 'X' FROM position('aGFzaA' IN convert_from(data, 'UTF8')) FOR 1)`, 1,
+		},
+		"of the slot, which no answer shows": {
+			`data = replace(convert_from(data, 'UTF8'), '"slot":1', '"slot":2')::bytea`, 1,
+		},
+		"of the expiry": {
+			`data = replace(convert_from(data, 'UTF8'), '2026-03-31', '2026-03-30')::bytea`, 3,
+		},
+		"of the reason": {
+			`data = replace(convert_from(data, 'UTF8'), 'rotated', 'rotatec')::bytea`, 5,
+		},
+		"of the actor": {
+			`metadata = replace(convert_from(metadata, 'UTF8'), 'user:ada', 'user:adb')::bytea`, 7,
+		},
+		"of the address": {
+			`metadata = replace(convert_from(metadata, 'UTF8'), '192.0.2.7', '192.0.2.8')::bytea`, 3,
+		},
+		"of a member's name": {
+			`metadata = replace(convert_from(metadata, 'UTF8'), '"credential"', '"credentiam"')::bytea`, 7,
+		},
+		"of the time": {`recorded_at = recorded_at + '1 microsecond'`, 7},
+		"of its id":   {`event_id = 'ffffffff-ffff-ffff-ffff-ffffffffffff'`, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer changed(t, w, c.change, c.position)()
@@ -83,7 +100,8 @@ func TestVerifyTree_NamesChangedEvent(t *testing.T) {
 				}
 			}
 			require.Equal(t, []string{fmt.Sprintf(
-				"audit tree of account acme: event at position %d of stream %s is not the one that the tree was made of", c.position, stream,
+				"audit tree of account acme: event at position %d of stream %s is not the one that the tree "+
+					"was made of", c.position, stream,
 			)}, named)
 		})
 	}
@@ -102,7 +120,8 @@ func TestVerifyTree_UnreadableEvent(t *testing.T) {
 func TestVerifyTree_DetectsChangedTree(t *testing.T) {
 	t.Parallel()
 	w, _ := trail(t, ofLog...)
-	pgtest.Exec(t, w.Pool, `UPDATE views.token_tree SET hashes = set_byte(hashes, 33, get_byte(hashes, 33) # 1) WHERE account = 'acme'`)
+	pgtest.Exec(t, w.Pool,
+		`UPDATE views.token_tree SET hashes = set_byte(hashes, 33, get_byte(hashes, 33) # 1) WHERE account = 'acme'`)
 	found := strings.Join(run(t, w, ofLog...), "\n")
 	require.Equal(t, 1, strings.Count(found, "audit tree of account acme: event at position"))
 	require.Contains(t, found, "audit tree of account acme: event at position 3 of")
@@ -115,7 +134,8 @@ func TestVerifyTree_SameAfterReplay(t *testing.T) {
 	w, _ := trail(t, projectors...)
 	require.Empty(t, run(t, w, projectors...))
 	var first, again string
-	tree := `SELECT string_agg(account || octet_length(hashes) || encode(hashes, 'hex'), ' ' ORDER BY account, number) FROM views.token_tree WHERE level = 0`
+	tree := `SELECT string_agg(account || octet_length(hashes) || encode(hashes, 'hex'), ' ' ORDER BY account, number)
+		FROM views.token_tree WHERE level = 0`
 	require.NoError(t, w.Pool.QueryRow(t.Context(), tree).Scan(&first))
 	require.Regexp(t, `^acme128\w+ globex64\w+$`, first, "four leaves of one, and two of the other")
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.checkpoint`)
@@ -139,7 +159,11 @@ func TestVerifyTree_DetectsRewrittenLog(t *testing.T) {
 		DELETE FROM views.checkpoint`)
 	project(t, w)
 	require.Empty(t, run(t, w, ofLog...), "log and views agree")
-	require.Equal(t, []string{"audit tree of account acme: its first 3 events are not those of the checkpoint that was signed"}, runLog(t, w, kept))
+	require.Equal(t,
+		[]string{"audit tree of account acme: its first 3 events are not those of the checkpoint that was signed"},
+		runLog(t, w, kept))
 	kept.N = 9
-	require.Equal(t, []string{"audit tree of account acme: has lost events: a checkpoint of 9 was signed, and there are 4"}, runLog(t, w, kept))
+	require.Equal(t,
+		[]string{"audit tree of account acme: has lost events: a checkpoint of 9 was signed, and there are 4"},
+		runLog(t, w, kept))
 }

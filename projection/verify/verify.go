@@ -1,5 +1,6 @@
-// Package verify reads the whole log and every view and reports whether they match: positions and streams have no gaps, a phone or email
-// has one lead, tokens and endpoints are within their limits, and views and delivery endpoints equal a fresh fold. It changes neither.
+// Package verify reads the whole log and every view and reports whether they match: positions and streams have no gaps,
+// a phone or email has one lead, tokens and endpoints are within their limits, and views and delivery endpoints equal a
+// fresh fold. It changes neither.
 //
 // Its working data, for a log of any size, is in temporary tables of the database, not in the memory of the process.
 package verify
@@ -41,25 +42,28 @@ type Verification struct {
 	Progress func(done, end eventstore.Position)
 	// LogHead, if not nil, is called with the head of the tree over the log that was read.
 	LogHead func(tlog.Tree)
-	// Unerased, if not nil, is called with each unfinished erasure. These are not findings, because an erasure that is still running looks the
-	// same.
+	// Unerased, if not nil, is called with each unfinished erasure. These are not findings, because an erasure that is
+	// still running looks the same.
 	Unerased func(UnfinishedErasure)
-	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a stream has a key.
-	// Incomplete erasures are only searched for with both.
-	Unfinished func(ctx context.Context, account string, leads []string, origins []event.SplitOrigin, visitors []string, erased eventstore.Position) (bool, error)
-	HasKeys    func(ctx context.Context, streams ...string) (bool, error)
-	// BrokenSecrets, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the reason. Some of them may
-	// have been deleted since the view was updated.
+	// Unfinished reports whether the erasure of leads and visitors at a position is incomplete, and HasKeys whether a
+	// stream has a key. Incomplete erasures are only searched for with both.
+	Unfinished func(
+		ctx context.Context, account string, leads []string, origins []event.SplitOrigin, visitors []string,
+		erased eventstore.Position,
+	) (bool, error)
+	HasKeys func(ctx context.Context, streams ...string) (bool, error)
+	// BrokenSecrets, if not nil, returns the endpoints whose signing secret is missing or cannot be opened, with the
+	// reason. Some of them may have been deleted since the view was updated.
 	BrokenSecrets func(ctx context.Context) (map[string]error, error)
-	// BrokenIntakes, if not nil, returns the intakes whose secrets are missing or cannot be opened, with the reason. Some of them may have been
-	// changed or deleted since the view was updated.
+	// BrokenIntakes, if not nil, returns the intakes whose secrets are missing or cannot be opened, with the reason.
+	// Some of them may have been changed or deleted since the view was updated.
 	BrokenIntakes func(ctx context.Context) (map[string]error, error)
 
 	projectors []projection.Projector // of the views to compare; nil: all
 }
 
-// UnfinishedErasure is an unfinished erasure, or one that was undone by restoring keys from a backup: of a lead or an arrival, by id, or of a
-// visitor, by its stream.
+// UnfinishedErasure is an unfinished erasure, or one that was undone by restoring keys from a backup: of a lead or an
+// arrival, by id, or of a visitor, by its stream.
 type UnfinishedErasure struct {
 	Lead, Visitor, Arrival, Account string
 	Message                         string // without personal data
@@ -87,7 +91,8 @@ func (v Verification) Run(ctx context.Context) (findings []string, err error) {
 		ofDeliveries, err = v.deliveries(parts)
 		return err
 	})
-	if err = group.Wait(); err == nil { // at this point the copies of the views, which have rows of erased persons, are dropped
+	// at this point the copies of the views, which have rows of erased persons, are dropped
+	if err = group.Wait(); err == nil {
 		err = schema.Unavailable(v.unerased(ctx, r))
 	}
 	return slices.Concat(findings, ofViews, ofDeliveries), err
@@ -113,12 +118,16 @@ func (p *progress) of(part int) func(done, end eventstore.Position) {
 func (p *progress) finish(part int) { p.of(part)(math.MaxInt64, 0) }
 
 // views verifies that each view equals a fresh fold of the log.
-func (v Verification) views(ctx context.Context, report func(done, end eventstore.Position)) (findings []string, err error) {
+func (v Verification) views(
+	ctx context.Context, report func(done, end eventstore.Position),
+) (findings []string, err error) {
 	projectors := v.projectors
 	if projectors == nil {
 		projectors = view.All()
 	}
-	compared, err := projection.Replay{URL: v.URL, Store: v.Store, Projectors: projectors, Progress: report}.Compare(ctx, v.Limit)
+	compared, err := projection.Replay{
+		URL: v.URL, Store: v.Store, Projectors: projectors, Progress: report,
+	}.Compare(ctx, v.Limit)
 	for _, c := range compared {
 		if c.Err != nil { // the view is stale, or the log cannot be folded into it
 			findings = append(findings, fmt.Sprintf("view %s: %v", c.View, c.Err))
@@ -146,12 +155,15 @@ func (v Verification) deliveries(ctx context.Context) (findings []string, err er
 	return findings, err
 }
 
-// log verifies the log alone, and its claims against the leads. It runs in one transaction, whose snapshot of the leads is taken before the
-// log is read, so that the log is never behind them.
-func (v Verification) log(ctx context.Context, report func(done, end eventstore.Position)) (r logReader, findings []string, err error) {
+// log verifies the log alone, and its claims against the leads. It runs in one transaction, whose snapshot of the leads
+// is taken before the log is read, so that the log is never behind them.
+func (v Verification) log(
+	ctx context.Context, report func(done, end eventstore.Position),
+) (r logReader, findings []string, err error) {
 	err = pgx.BeginTxFunc(ctx, v.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
 		var position int64 // of the leads
-		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`, schema.Lead).Scan(&position)
+		err := tx.QueryRow(ctx, `SELECT coalesce(max(position), 0) FROM views.checkpoint WHERE projector = $1`,
+			schema.Lead).Scan(&position)
 		if err != nil {
 			return err
 		}
@@ -183,7 +195,10 @@ func (v Verification) log(ctx context.Context, report func(done, end eventstore.
 }
 
 // read reads the log, and fills the temporary tables for the checks.
-func (v Verification) read(ctx context.Context, tx pgx.Tx, stored storedTree, trees map[string]*signedTree, report func(done, end eventstore.Position)) (
+func (v Verification) read(
+	ctx context.Context, tx pgx.Tx, stored storedTree, trees map[string]*signedTree,
+	report func(done, end eventstore.Position),
+) (
 	r logReader, err error,
 ) {
 	for _, statements := range []string{settings, temporary} {
@@ -205,18 +220,22 @@ func (v Verification) read(ctx context.Context, tx pgx.Tx, stored storedTree, tr
 	}
 	r = logReader{
 		tx: tx, limit: v.Limit, seed: maphash.MakeSeed(), sparse: v.Sparse, stored: stored, trees: trees,
-		tokens: map[string]int{}, endpoints: map[string]int{}, intakes: map[string]int{}, demoIntakes: map[string]struct{}{},
-		brokenEndpoints: brokenEndpoints, brokenIntakes: brokenIntakes, leaves: map[string]int64{},
-		pending: map[string]pendingOutcome{}, pendingClaims: map[ulid.ULID]string{},
+		tokens: map[string]int{}, endpoints: map[string]int{}, intakes: map[string]int{},
+		demoIntakes: map[string]struct{}{}, brokenEndpoints: brokenEndpoints, brokenIntakes: brokenIntakes,
+		leaves: map[string]int64{}, pending: map[string]pendingOutcome{}, pendingClaims: map[ulid.ULID]string{},
 		erased: map[string]erasure{}, erasedStreams: map[string]bool{}, forgotten: map[string]forgottenVisitor{},
-		unreadable: map[string]*unreadableStream{}, readableArrivals: map[string]struct{}{}, restoredArrivals: map[string]string{},
+		unreadable: map[string]*unreadableStream{}, readableArrivals: map[string]struct{}{},
+		restoredArrivals: map[string]string{},
 	}
 	err = r.all(ctx, v.Store, report)
 	return r, err
 }
 
-// conclude runs the checks on the data read from the log, and returns their findings. With an error, the result is incomplete.
-func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, position int64) (findings []string, err error) {
+// conclude runs the checks on the data read from the log, and returns their findings. With an error, the result is
+// incomplete.
+func (v Verification) conclude(
+	ctx context.Context, tx pgx.Tx, r *logReader, position int64,
+) (findings []string, err error) {
 	if _, err := tx.Exec(ctx, `ANALYZE seen, claimed, lived, joined_into, joined`); err != nil {
 		return nil, err
 	}
@@ -225,8 +244,10 @@ func (v Verification) conclude(ctx context.Context, tx pgx.Tx, r *logReader, pos
 			return nil, err
 		}
 	}
-	// A lead without its key seems to have no values. Its claims are valid nevertheless, because the key may be found again.
-	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`, slices.Collect(maps.Keys(r.unreadable))); err != nil {
+	// A lead without its key seems to have no values. Its claims are valid nevertheless, because the key may be found
+	// again.
+	if _, err := tx.Exec(ctx, `DELETE FROM uneven WHERE 'lead-' || lead_id = ANY ($1)`,
+		slices.Collect(maps.Keys(r.unreadable))); err != nil {
 		return nil, err
 	}
 	findings = slices.Clone(r.findings)

@@ -45,11 +45,15 @@ func newPeople(t *testing.T, leads int, projectors ...projection.Projector) *peo
 	p.store = p.open()
 	for n := range leads {
 		e := w.NewEvent()
-		e.Type, e.Data, err = event.Encode(event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Phone: fmt.Sprintf("+91%d", n), Status: "new"}, Source: "api"})
+		e.Type, e.Data, err = event.Encode(event.LeadCreated{
+			LeadFields: event.LeadFields{Name: "N", Phone: fmt.Sprintf("+91%d", n), Status: "new"}, Source: "api",
+		})
 		require.NoError(t, err)
 		e.Metadata.Account = "acme"
 		stream := event.LeadStream(e.ID.String())
-		_, err = p.store.Append(t.Context(), eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
+		_, err = p.store.Append(t.Context(), eventstore.Write{
+			Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{e},
+		})
 		require.NoError(t, err)
 		w.Append(t, "acme", event.ClaimPrefix+w.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(stream)})
 		p.leads = append(p.leads, stream)
@@ -70,7 +74,9 @@ func (p *people) project(t *testing.T, projectors ...projection.Projector) {
 	if len(projectors) == 0 {
 		projectors = view.All()
 	}
-	runner, err := projection.New(projection.Options{URL: p.URL, Store: p.store, Projectors: projectors, Log: slog.New(slog.DiscardHandler)})
+	runner, err := projection.New(projection.Options{
+		URL: p.URL, Store: p.store, Projectors: projectors, Log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	projectiontest.CatchUp(t, runner)
 }
@@ -86,15 +92,17 @@ func (p *people) rewrite(t *testing.T, sql string, args ...any) {
 func (p *people) verify(t *testing.T, signed ...merkle.Checkpoint) (findings []string, whole merkle.Checkpoint) {
 	t.Helper()
 	findings, err := verify.Verification{
-		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Signed: signed, Limit: 3, Progress: func(_, _ eventstore.Position) {},
-		LogHead: func(tree tlog.Tree) { whole.Tree = tree },
+		URL: p.URL, Pool: p.Pool, Store: p.open().Forensic(), Signed: signed, Limit: 3,
+		Progress: func(_, _ eventstore.Position) {},
+		LogHead:  func(tree tlog.Tree) { whole.Tree = tree },
 	}.RunLog(t.Context())
 	require.NoError(t, err)
 	return findings, whole
 }
 
 func damaged(n int, stream string) string {
-	return fmt.Sprintf("event at position %d of stream %s, revision 0, does not open: it or its key was changed, or moved here from another place", 2*n+1, stream)
+	return fmt.Sprintf("event at position %d of stream %s, revision 0, does not open: it or its key was changed, or "+
+		"moved here from another place", 2*n+1, stream)
 }
 
 func TestVerify_DetectsTamperedLead(t *testing.T) {
@@ -110,7 +118,9 @@ func TestVerify_DetectsTamperedLead(t *testing.T) {
 			defer changed(t, p.World, change, 3)()
 			findings, _ := p.verify(t)
 			if name == "nothing is sealed" {
-				require.Contains(t, findings, "event at position 3 of stream "+p.leads[1]+", revision 0, is not sealed, though earlier events are")
+				require.Contains(t, findings,
+					"event at position 3 of stream "+p.leads[1]+", revision 0, is not sealed, though "+
+						"earlier events are")
 			} else {
 				require.Contains(t, findings, damaged(1, p.leads[1]))
 			}
@@ -134,12 +144,17 @@ func TestVerifyHead_DetectsRewrittenLog(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(findings), "the log: ", "a person who is forgotten is on the log as before")
 	require.Equal(t, late, whole)
 
-	p.rewrite(t, `UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'acme', 'acmf')::bytea WHERE position = 7`)
+	p.rewrite(t,
+		`UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'acme', 'acmf')::bytea
+			WHERE position = 7`)
 	findings, _ = p.verify(t, late, early)
-	require.Contains(t, findings, "the log: its first 7 events are not those of the checkpoint that was signed, though the first 6 are")
+	require.Contains(t, findings,
+		"the log: its first 7 events are not those of the checkpoint that was signed, though the first 6 are")
 	p.rewrite(t, `DELETE FROM log.event WHERE position = 7`)
 	findings, _ = p.verify(t, late, early)
-	require.Contains(t, findings, "the log: has lost events: a checkpoint of 7 was signed, and there are 6, of which the first 6 are as they were signed")
+	require.Contains(t, findings,
+		"the log: has lost events: a checkpoint of 7 was signed, and there are 6, of which the first 6 are as they "+
+			"were signed")
 	p.rewrite(t, `UPDATE log.event SET stream = 'claim-other' WHERE position = 2`)
 	findings, _ = p.verify(t, early)
 	require.Contains(t, findings, "the log: its first 6 events are not those of the checkpoint that was signed")
@@ -151,7 +166,10 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	const origin = "leads.example.com/log"
 	signer, err := merkle.NewSigner(origin, bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
-	publisher := transparency.New(transparency.Options{Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler), WriteInterval: 5 * time.Millisecond})
+	publisher := transparency.New(transparency.Options{
+		Pool: p.Pool, Log: p.Store, Signer: signer, Logger: slog.New(slog.DiscardHandler),
+		WriteInterval: 5 * time.Millisecond,
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { publisher.Run(ctx) })
@@ -162,10 +180,12 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	}, projectiontest.Soon, 5*time.Millisecond)
 	stop()
 	running.Wait()
-	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(p.leads[0])}) // the tree lags
+	// the tree lags
+	p.Append(t, "acme", event.ClaimPrefix+p.NewID(), event.ClaimTaken{Kind: "phone", Holder: event.LeadID(p.leads[0])})
 	found := func() []string {
 		findings, err := verify.Verification{
-			URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Origin: origin, Limit: 5, Progress: func(_, _ eventstore.Position) {},
+			URL: p.URL, Pool: p.Pool, Store: p.store.Forensic(), Origin: origin, Limit: 5,
+			Progress: func(_, _ eventstore.Position) {},
 		}.RunLog(t.Context())
 		require.NoError(t, err)
 		return slices.DeleteFunc(findings, func(f string) bool {
@@ -174,21 +194,30 @@ func TestVerify_DetectsDamagedTiles(t *testing.T) {
 	}
 	require.Empty(t, found())
 	for change, says := range map[string]string{
-		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 0 AND number = 1`: "tile 1 of level 0",
-		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 1`:                "tile 0 of level 1",
-		`DELETE FROM audit.tile WHERE level = 0 AND number = 0`:                                                      "tile 0 of level 0",
-		`UPDATE audit.checkpoint SET root = set_byte(root, 0, get_byte(root, 0) # 1)`:                                "its first 400 events are not those of the checkpoint that was signed",
-		`UPDATE audit.checkpoint SET size = 1000`:                                                                    "has lost events: a checkpoint of 1000 was signed",
+		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1) WHERE level = 0
+			AND number = 1`: "tile 1 of level 0",
+		`UPDATE audit.tile SET hashes = set_byte(hashes, 9, get_byte(hashes, 9) # 1)
+			WHERE level = 1`: "tile 0 of level 1",
+		`DELETE FROM audit.tile WHERE level = 0
+			AND number = 0`: "tile 0 of level 0",
+		`UPDATE audit.checkpoint
+			SET root = set_byte(root, 0,
+			  get_byte(root, 0) # 1)`: "its first 400 events are not those of the checkpoint that was signed",
+		`UPDATE audit.checkpoint
+			SET size = 1000`: "has lost events: a checkpoint of 1000 was signed",
 	} {
 		tx, err := p.Pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), `CREATE TABLE public.tile AS TABLE audit.tile; CREATE TABLE public.head AS TABLE audit.checkpoint`)
+		_, err = tx.Exec(t.Context(),
+			`CREATE TABLE public.tile AS TABLE audit.tile; CREATE TABLE public.head AS TABLE audit.checkpoint`)
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), change)
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(t.Context()))
 		require.Contains(t, strings.Join(found(), "\n"), says)
-		_, err = p.Pool.Exec(t.Context(), `TRUNCATE audit.tile, audit.checkpoint; INSERT INTO audit.tile TABLE public.tile; INSERT INTO audit.checkpoint TABLE public.head; DROP TABLE public.tile, public.head`)
+		_, err = p.Pool.Exec(t.Context(),
+			`TRUNCATE audit.tile, audit.checkpoint; INSERT INTO audit.tile TABLE public.tile; INSERT INTO
+				audit.checkpoint TABLE public.head; DROP TABLE public.tile, public.head`)
 		require.NoError(t, err)
 	}
 	require.Empty(t, found())

@@ -34,7 +34,8 @@ func (Account) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) e
 				return fmt.Errorf("settings of account %s: %w", id, err)
 			}
 		case event.JWTsRevoked:
-			statements.Queue(`UPDATE account SET jwt_not_before = $2, updated_at = $3 WHERE account_id = $1`, id, data.NotBefore, e.At)
+			statements.Queue(`UPDATE account SET jwt_not_before = $2, updated_at = $3 WHERE account_id = $1`,
+				id, data.NotBefore, e.At)
 		}
 	}
 	return tx.SendBatch(ctx, &statements).Close()
@@ -58,16 +59,20 @@ func queueSettings(to *pgx.Batch, id string, e projection.Event, data event.Acco
 		return err
 	}
 	to.Queue(`
-		INSERT INTO account (account_id, name, features, stages, region, currency, rate_limit, rate_burst, tokens_see_leads, visitor_days,
+		INSERT INTO account (account_id, name, features, stages, region, currency, rate_limit, rate_burst,
+		  tokens_see_leads, visitor_days,
 		                     quarantine, quarantine_days, won_stages, storage_per_day, ignored_contacts, shared_after,
 		                     retention_days, keep_stages, created_at, updated_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $19)
 		    ON CONFLICT (account_id) DO UPDATE
-		   SET name = excluded.name, features = excluded.features, stages = excluded.stages, region = excluded.region, currency = excluded.currency,
+		   SET name = excluded.name, features = excluded.features, stages = excluded.stages, region = excluded.region,
+		   currency = excluded.currency,
 		       rate_limit = excluded.rate_limit, rate_burst = excluded.rate_burst,
 		       tokens_see_leads = excluded.tokens_see_leads, visitor_days = excluded.visitor_days,
-		       quarantine = excluded.quarantine, quarantine_days = excluded.quarantine_days, won_stages = excluded.won_stages,
-		       storage_per_day = excluded.storage_per_day, ignored_contacts = excluded.ignored_contacts, shared_after = excluded.shared_after,
+		       quarantine = excluded.quarantine, quarantine_days = excluded.quarantine_days,
+		       won_stages = excluded.won_stages,
+		       storage_per_day = excluded.storage_per_day, ignored_contacts = excluded.ignored_contacts,
+		       shared_after = excluded.shared_after,
 		       retention_days = excluded.retention_days, keep_stages = excluded.keep_stages,
 		       updated_at = excluded.updated_at`,
 		id, data.Name, features, stages, data.Region, data.Currency, data.RateLimit, data.RateBurst,

@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Arrival has a row for each recorded arrival: those at intakes, and those of the API that were quarantined. It has no personal data. A split
-// gives captured arrivals to the lead that leaves, so that they are erased with that lead.
+// Arrival has a row for each recorded arrival: those at intakes, and those of the API that were quarantined. It has no
+// personal data. A split gives captured arrivals to the lead that leaves, so that they are erased with that lead.
 type Arrival struct{}
 
 func (Arrival) Name() string     { return schema.Arrival }
@@ -25,7 +25,8 @@ func (Arrival) Tables() []string { return []string{"arrival"} }
 func (Arrival) Filter() eventstore.Filter {
 	return eventstore.Filter{
 		StreamPrefixes: []string{event.ArrivalPrefix, event.LeadPrefix},
-		Types: event.Types(event.ArrivalReceived{}, event.ArrivalCaptured{}, event.ArrivalRefused{}, event.ArrivalQuarantined{}, event.ArrivalDiscarded{},
+		Types: event.Types(event.ArrivalReceived{}, event.ArrivalCaptured{}, event.ArrivalRefused{},
+			event.ArrivalQuarantined{}, event.ArrivalDiscarded{},
 			event.ArrivalExpired{}, event.ArrivalResubmitted{}, event.ArrivalFetched{}, event.LeadSplit{}),
 	}
 }
@@ -40,7 +41,8 @@ func (v Arrival) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event)
 	return v.Prepare(batch)(ctx, tx)
 }
 
-// Prepare implements projection.Preparer. Most arrivals are received and finished in one append, so their rows are written once.
+// Prepare implements projection.Preparer. Most arrivals are received and finished in one append, so their rows are
+// written once.
 func (Arrival) Prepare(batch []projection.Event) projection.Write {
 	var fresh []arrivalRow
 	index := map[string]int{}
@@ -65,7 +67,8 @@ func (Arrival) Prepare(batch []projection.Event) projection.Write {
 		fresh[i].write(&created)
 	}
 	return func(ctx context.Context, tx pgx.Tx) error {
-		err := created.insert(ctx, tx, "arrival", "arrival_id", "position", "account", "intake_id", "token_id", "received_at", "expires_at",
+		err := created.insert(ctx, tx, "arrival", "arrival_id", "position", "account", "intake_id", "token_id",
+			"received_at", "expires_at",
 			"state", "reasons", "warnings", "lead_id", "other_lead_id", "kept")
 		if err != nil || len(known) == 0 {
 			return err
@@ -109,13 +112,15 @@ func appendList[T any](buffer []byte, list []T) ([]byte, error) {
 func queueArrival(to *pgx.Batch, e *projection.Event) error {
 	if split, is := e.Data.(event.LeadSplit); is {
 		if split.Into != "" && len(split.Arrivals) > 0 {
-			to.Queue(`UPDATE arrival SET lead_id = $2 WHERE arrival_id = ANY ($1) AND lead_id <> ''`, split.Arrivals, split.Into)
+			to.Queue(`UPDATE arrival SET lead_id = $2 WHERE arrival_id = ANY ($1) AND lead_id <> ''`,
+				split.Arrivals, split.Into)
 		}
 		return nil
 	}
 	var after arrival.Arrival // has only the values that the event sets
 	set := func(columns string, values ...any) {
-		to.Queue(`UPDATE arrival SET `+columns+` WHERE arrival_id = $1`, append([]any{event.ArrivalID(e.Stream)}, values...)...).
+		to.Queue(`UPDATE arrival SET `+columns+` WHERE arrival_id = $1`,
+			append([]any{event.ArrivalID(e.Stream)}, values...)...).
 			Exec(func(tag pgconn.CommandTag) error {
 				if tag.RowsAffected() == 0 {
 					return fmt.Errorf("%s at revision %d: %w", e.Stream, e.Revision, errGap)
@@ -145,14 +150,16 @@ func queueArrival(to *pgx.Batch, e *projection.Event) error {
 	case event.ArrivalDiscarded:
 		switch data.Reason {
 		case event.DiscardedErased:
-			set(`state = $2, reasons = '[]', warnings = '[]', lead_id = '', other_lead_id = '', kept = false`, arrival.Discarded)
+			set(`state = $2, reasons = '[]', warnings = '[]', lead_id = '', other_lead_id = '', kept = false`,
+				arrival.Discarded)
 		case event.DiscardedByOwner:
 			set(`state = $2, reasons = '[]', warnings = '[]', kept = false`, arrival.Discarded)
 		default:
 			set(`state = $2, reasons = '[]', warnings = '[]'`, arrival.Discarded)
 		}
 	case event.ArrivalExpired:
-		set(`state = CASE WHEN state IN ($2, $3) THEN $4 ELSE state END, kept = false`, arrival.Received, arrival.Quarantined, arrival.Expired)
+		set(`state = CASE WHEN state IN ($2, $3) THEN $4 ELSE state END, kept = false`, arrival.Received,
+			arrival.Quarantined, arrival.Expired)
 	default:
 		set(`position = position`)
 	}

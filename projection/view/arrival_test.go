@@ -18,7 +18,8 @@ func TestArrival_RowIsFoldOfStream(t *testing.T) {
 	w := projectiontest.New(t)
 	w.WriteHistory(t, 9, 3000)
 	w.Project(t)
-	rows, err := w.Pool.Query(t.Context(), `SELECT arrival_id, account, intake_id, token_id, received_at, expires_at, state, reasons, lead_id,
+	rows, err := w.Pool.Query(t.Context(),
+		`SELECT arrival_id, account, intake_id, token_id, received_at, expires_at, state, reasons, lead_id,
 		other_lead_id, kept FROM views.arrival`)
 	require.NoError(t, err)
 	defer rows.Close()
@@ -28,8 +29,10 @@ func TestArrival_RowIsFoldOfStream(t *testing.T) {
 		var row arrival.Arrival
 		var reasons []byte
 		var kept bool
-		require.NoError(t, rows.Scan(&id, &row.Account, &row.IntakeID, &row.TokenID, &row.ReceivedAt, &row.ExpiresAt, &row.State, &reasons, &row.LeadID,
-			&row.Other, &kept))
+		require.NoError(t,
+			rows.Scan(&id, &row.Account, &row.IntakeID, &row.TokenID, &row.ReceivedAt, &row.ExpiresAt, &row.State,
+				&reasons, &row.LeadID,
+				&row.Other, &kept))
 		fold, _, err := eventstore.Load(t.Context(), w.Store, event.ArrivalStream(id), arrival.Evolve)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(reasons, &row.Reasons))
@@ -37,8 +40,8 @@ func TestArrival_RowIsFoldOfStream(t *testing.T) {
 			row.Reasons = nil
 		}
 		want := arrival.Arrival{
-			Account: fold.Account, IntakeID: fold.IntakeID, TokenID: fold.TokenID, ReceivedAt: fold.ReceivedAt, ExpiresAt: fold.ExpiresAt,
-			State: fold.State, Reasons: fold.Reasons, LeadID: fold.LeadID, Other: fold.Other,
+			Account: fold.Account, IntakeID: fold.IntakeID, TokenID: fold.TokenID, ReceivedAt: fold.ReceivedAt,
+			ExpiresAt: fold.ExpiresAt, State: fold.State, Reasons: fold.Reasons, LeadID: fold.LeadID, Other: fold.Other,
 		}
 		row.ReceivedAt, row.ExpiresAt = row.ReceivedAt.In(time.UTC), row.ExpiresAt.In(time.UTC)
 		require.Equal(t, want, row, id)

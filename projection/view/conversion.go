@@ -16,20 +16,21 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// A report on conversions reads a row for each, with its touches, and folds the histories of leads that have changed since. The rows are
-// built in the background from those of the projector: when a lead has changed, all its rows are rebuilt. conversion_state has the position
-// up to which they are built; a report computes later conversions itself.
+// A report on conversions reads a row for each, with its touches, and folds the histories of leads that have changed
+// since. The rows are built in the background from those of the projector: when a lead has changed, all its rows are
+// rebuilt. conversion_state has the position up to which they are built; a report computes later conversions itself.
 //
-// When the won stages of an account change, a sweep rebuilds the rows of its leads, in the order of touch_at. Meanwhile other rows are
-// built as always. A row of an earlier position is the same before and after the sweep, so reports as of earlier positions stay complete.
+// When the won stages of an account change, a sweep rebuilds the rows of its leads, in the order of touch_at. Meanwhile
+// other rows are built as always. A row of an earlier position is the same before and after the sweep, so reports as of
+// earlier positions stay complete.
 
 const (
 	conversionTable      = "conversion"
 	conversionStateTable = "conversion_state"
 	conversionSweepTable = "conversion_sweep"
 
-	// Each transaction reads at most conversionTouches new touches and sweptTouches of a sweep, and writes at most conversionLeads leads at
-	// a time.
+	// Each transaction reads at most conversionTouches new touches and sweptTouches of a sweep, and writes at most
+	// conversionLeads leads at a time.
 	conversionTouches = 5000
 	sweptTouches      = 1000
 	conversionLeads   = 500
@@ -46,7 +47,8 @@ func readState(ctx context.Context, tx pgx.Tx, place string) (s conversionState,
 	err = tx.QueryRow(ctx, `
 		SELECT position, settings FROM `+place+`conversion_state
 		 UNION ALL
-		SELECT 0, coalesce(max(position), 0) FROM `+place+`won_stages WHERE NOT EXISTS (SELECT FROM `+place+`conversion_state)`).
+		SELECT 0, coalesce(max(position), 0) FROM `+place+`won_stages
+			WHERE NOT EXISTS (SELECT FROM `+place+`conversion_state)`).
 		Scan(&s.position, &s.settings)
 	return s, err
 }
@@ -93,7 +95,8 @@ func (c *conversions) Run(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// pageByIndex has PostgreSQL read the few rows of a page by an index that has their order. Some tables may have no statistics yet.
+// pageByIndex has PostgreSQL read the few rows of a page by an index that has their order. Some tables may have no
+// statistics yet.
 const pageByIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 	set_config('max_parallel_workers_per_gather', '0', true)`
 
@@ -114,13 +117,15 @@ func buildConversions(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	return behind || swept, err
 }
 
-// advance rebuilds the leads that changed after the state's position, and moves it. It begins the sweeps of accounts whose won stages changed.
+// advance rebuilds the leads that changed after the state's position, and moves it. It begins the sweeps of accounts
+// whose won stages changed.
 func (s conversionState) advance(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	var end int64
 	err = tx.QueryRow(ctx, `
 		WITH later AS (SELECT position FROM touch WHERE position > $1 ORDER BY position OFFSET $2 LIMIT 1)
 		SELECT EXISTS (SELECT FROM later), coalesce((SELECT position FROM later),
-		       greatest((SELECT max(position) FROM touch), (SELECT max(position) FROM lead_change), (SELECT max(position) FROM won_stages), 0))`,
+		       greatest((SELECT max(position) FROM touch), (SELECT max(position) FROM lead_change),
+		         (SELECT max(position) FROM won_stages), 0))`,
 		s.position, conversionTouches).Scan(&more, &end)
 	if err != nil || end <= s.position {
 		return false, err
@@ -148,12 +153,13 @@ func (s conversionState) advance(ctx context.Context, tx pgx.Tx) (more bool, err
 	return more, s.save(ctx, tx)
 }
 
-// sweepConversions rebuilds the conversions of some leads of an account whose won stages changed, that of which the fewest leads have
-// been passed. It reports whether there was one.
+// sweepConversions rebuilds the conversions of some leads of an account whose won stages changed, that of which the
+// fewest leads have been passed. It reports whether there was one.
 func sweepConversions(ctx context.Context, tx pgx.Tx) (swept bool, err error) {
 	var account string
 	var after touchCursor
-	err = tx.QueryRow(ctx, `SELECT account, at, touch FROM conversion_sweep ORDER BY leads, account LIMIT 1`).Scan(&account, &after.at, &after.position)
+	err = tx.QueryRow(ctx, `SELECT account, at, touch FROM conversion_sweep ORDER BY leads, account LIMIT 1`).
+		Scan(&account, &after.at, &after.position)
 	if err != nil {
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = nil
@@ -209,7 +215,8 @@ func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touc
 		      WHERE account = $1 AND kind <> 'visit' AND (at, position) > ($2, $3) ORDER BY at, position LIMIT $4)
 		SELECT lead_id, at, position, kind = 'created', stage = ANY ($5) OR EXISTS (
 		       SELECT FROM `+place+`lead_change c WHERE c.lead_id = page.lead_id AND c.stage = ANY ($5) OFFSET 0),
-		       ARRAY(SELECT o.owner FROM `+place+`touch_owner o WHERE o.position = page.position AND o.begins AND EXISTS (
+		       ARRAY(SELECT o.owner FROM `+place+`touch_owner o WHERE o.position = page.position AND o.begins
+		       	AND EXISTS (
 		             SELECT FROM `+place+`lead_change c WHERE c.lead_id = o.owner AND c.stage = ANY ($5) OFFSET 0))
 		  FROM page ORDER BY at, position`, account, after.at, after.position, sweptTouches, won)
 	if err != nil {
@@ -235,11 +242,13 @@ func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touc
 
 // conversionKeys are in the order of their columns in conversionColumns.
 var conversionKeys = []attribution.Key{
-	attribution.BySource, attribution.ByMedium, attribution.ByCampaign, attribution.ByUTMSource, attribution.ByIntake, attribution.ByCredential,
+	attribution.BySource, attribution.ByMedium, attribution.ByCampaign, attribution.ByUTMSource, attribution.ByIntake,
+	attribution.ByCredential,
 }
 
 var conversionColumns = []string{
-	"lead_id", "since", "until", "account", "at", "value", "touches", "source", "medium", "campaign", "utm_source", "intake", "credential",
+	"lead_id", "since", "until", "account", "at", "value", "touches", "source", "medium", "campaign", "utm_source",
+	"intake", "credential",
 }
 
 // rebuildConversions rebuilds all rows of leads, so that rows with near times are written together.
@@ -294,10 +303,12 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 	made.text(h.Account)
 	made.timestamp(time.UnixMilli(span.At))
 	made.text(attribution.SumOf(span.Value).Decimal(4))
-	// Touches that belong to the lead from until on count only in later rows. Without them, a row of the past never changes.
+	// Touches that belong to the lead from until on count only in later rows. Without them, a row of the past never
+	// changes.
 	counts := func(i int) bool {
 		touch := h.Touches[i]
-		return touch.Since < span.Until && (touch.Until == 0 || touch.Until > span.Since) && touch.At <= span.At && touch.At >= span.At-attribution.MaxWindow.Milliseconds()
+		return touch.Since < span.Until && (touch.Until == 0 || touch.Until > span.Since) && touch.At <= span.At &&
+			touch.At >= span.At-attribution.MaxWindow.Milliseconds()
 	}
 	made.bytesBy(func(buffer []byte) []byte {
 		for i := range h.Touches {
@@ -319,9 +330,11 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 	}
 }
 
-// CompareDerived implements projection.Maintainer. It builds the conversions of all leads of the live view that have not changed after the
-// state's position, and compares them with the stored rows.
-func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit int) (found []projection.Difference, err error) {
+// CompareDerived implements projection.Maintainer. It builds the conversions of all leads of the live view that have
+// not changed after the state's position, and compares them with the stored rows.
+func (Touch) CompareDerived(
+	ctx context.Context, tx pgx.Tx, live string, limit int,
+) (found []projection.Difference, err error) {
 	place := pgx.Identifier{live}.Sanitize() + `.`
 	state, err := readState(ctx, tx, place)
 	if err != nil {
@@ -332,7 +345,8 @@ func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit i
 	}
 	rows, err := tx.Query(ctx, `
 		WITH changed AS (`+schema.ChangedSince(place)+`)
-		SELECT lead_id, since, CASE WHEN l.lead_id IS NULL THEN 'is missing' WHEN m.lead_id IS NULL THEN 'is not from the log' ELSE 'does not match its touches' END
+		SELECT lead_id, since, CASE WHEN l.lead_id IS NULL THEN 'is missing' WHEN m.lead_id IS NULL
+		THEN 'is not from the log' ELSE 'does not match its touches' END
 		  FROM `+place+`conversion l FULL JOIN made_conversion m USING (lead_id, since)
 		 WHERE l IS DISTINCT FROM m AND lead_id NOT IN (SELECT lead_id FROM changed)
 		   AND coalesce(l.account, m.account) NOT IN (
@@ -353,7 +367,8 @@ func (Touch) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit i
 
 // buildAllConversions builds the conversions of all leads in a temporary table, made_conversion.
 func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
-	if _, err := tx.Exec(ctx, `CREATE TEMPORARY TABLE made_conversion (LIKE `+place+`conversion) ON COMMIT DROP`); err != nil {
+	if _, err := tx.Exec(ctx,
+		`CREATE TEMPORARY TABLE made_conversion (LIKE `+place+`conversion) ON COMMIT DROP`); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, pageByIndex); err != nil {
@@ -361,7 +376,8 @@ func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
 	}
 	for account := ""; ; {
 		var next *string
-		err := tx.QueryRow(ctx, `SELECT min(account) FROM `+place+`touch WHERE kind <> 'visit' AND account > $1`, account).Scan(&next)
+		err := tx.QueryRow(ctx, `SELECT min(account) FROM `+place+`touch WHERE kind <> 'visit' AND account > $1`,
+			account).Scan(&next)
 		if err != nil {
 			return err
 		}

@@ -44,10 +44,11 @@ func queueEndpoint(to *pgx.Batch, id string, e projection.Event) error {
 			return err
 		}
 		to.Queue(`
-			INSERT INTO endpoint (webhook_id, url, events, description, filter, ordering, rate_limit, header_names, account, created_at)
+			INSERT INTO endpoint (webhook_id, url, events, description, filter, ordering, rate_limit, header_names,
+			  account, created_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-			id, data.URL, events, data.Description, data.Filter, data.Ordering, data.RateLimit, append([]string{}, data.HeaderNames...),
-			e.Metadata.Account, e.At)
+			id, data.URL, events, data.Description, data.Filter, data.Ordering, data.RateLimit,
+			append([]string{}, data.HeaderNames...), e.Metadata.Account, e.At)
 		return nil
 	case event.WebhookDeleted:
 		to.Queue(`DELETE FROM endpoint WHERE webhook_id = $1`, id)
@@ -58,11 +59,14 @@ func queueEndpoint(to *pgx.Batch, id string, e projection.Event) error {
 			return err
 		}
 		change = to.Queue(`
-			UPDATE endpoint SET url = $2, events = $3, description = $4, filter = $5, ordering = $6, rate_limit = $7, header_names = $8
+			UPDATE endpoint SET url = $2, events = $3, description = $4, filter = $5, ordering = $6, rate_limit = $7,
+			  header_names = $8
 			 WHERE webhook_id = $1`,
-			id, data.URL, events, data.Description, data.Filter, data.Ordering, data.RateLimit, append([]string{}, data.HeaderNames...))
+			id, data.URL, events, data.Description, data.Filter, data.Ordering, data.RateLimit,
+			append([]string{}, data.HeaderNames...))
 	case event.WebhookDisabled:
-		change = to.Queue(`UPDATE endpoint SET disabled_reason = $2, disabled_at = $3 WHERE webhook_id = $1`, id, data.Reason, e.At)
+		change = to.Queue(`UPDATE endpoint SET disabled_reason = $2, disabled_at = $3 WHERE webhook_id = $1`,
+			id, data.Reason, e.At)
 	case event.WebhookEnabled:
 		change = to.Queue(`UPDATE endpoint SET disabled_reason = NULL, disabled_at = NULL WHERE webhook_id = $1`, id)
 	default:

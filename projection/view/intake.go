@@ -48,7 +48,8 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 		to.Queue(`
 			INSERT INTO intake (intake_id, account, settings, enabled, expect, secret_id, created_at, enabled_at, demo)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8)`,
-			id, e.Metadata.Account, settings, data.Enabled, expected(data.IntakeSettings), e.ID.String(), e.At, data.Demo)
+			id, e.Metadata.Account, settings, data.Enabled, expected(data.IntakeSettings),
+			e.ID.String(), e.At, data.Demo)
 		return nil
 	case event.IntakeChanged:
 		settings, err := json.Marshal(data.IntakeSettings, json.Deterministic(true))
@@ -65,7 +66,8 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 			 WHERE intake_id = $1`,
 			id, settings, data.Enabled, expected(data.IntakeSettings), intake.SetsSecrets(data), e.ID.String(), e.At)
 	case event.IntakeRotated:
-		change = to.Queue(`UPDATE intake SET secret_id = $2, old_until = $3 WHERE intake_id = $1`, id, e.ID.String(), whenSet(data.OldUntil))
+		change = to.Queue(`UPDATE intake SET secret_id = $2, old_until = $3 WHERE intake_id = $1`, id,
+			e.ID.String(), whenSet(data.OldUntil))
 	case event.IntakeSilent:
 		change = to.Queue(`UPDATE intake SET silent_since = $2 WHERE intake_id = $1`, id, data.Since)
 	case event.IntakeResumed:

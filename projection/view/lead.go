@@ -168,7 +168,8 @@ func (f *leadFold) evolve(id string, e *projection.Event) error {
 	}
 	state := &f.leads[i]
 	*state = lead.Evolve(*state, e.Fact())
-	if _, split := e.Data.(event.LeadSplit); split && state.Phase == lead.Live { // the lead may have had no row, and is all in this event
+	// the lead may have had no row, and is all in this event
+	if _, split := e.Data.(event.LeadSplit); split && state.Phase == lead.Live {
 		state.Revision = int64(e.Revision)
 	}
 	if state.Phase != lead.Erased && state.Revision != int64(e.Revision) { // an erased lead may have no row
@@ -210,7 +211,10 @@ func searched(state *lead.State) string {
 // contactsOf returns how many phones find a lead, or emails, if these are more.
 func contactsOf(state *lead.State) int64 { return int64(max(len(state.Phones), len(state.Emails))) }
 
-var leadColumns = []string{"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "contacts", "state"}
+var leadColumns = []string{
+	"lead_id", "account", "created_at", "status", "temperature", "source", "phone", "email", "search", "contacts",
+	"state",
+}
 
 func newLeadRows(leads []lead.State) rows {
 	r := makeRows(len(leads), 500)
@@ -244,8 +248,10 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	var states [][]byte
 	for i := range leads {
 		state := &leads[i]
-		ids, statuses, temperatures = append(ids, state.ID), append(statuses, strings.ToLower(state.Status)), append(temperatures, state.Temperature)
-		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email), append(searches, searched(state))
+		ids, statuses, temperatures = append(ids, state.ID), append(statuses, strings.ToLower(state.Status)),
+			append(temperatures, state.Temperature)
+		phones, emails, searches = append(phones, state.Phone), append(emails, state.Email),
+			append(searches, searched(state))
 		contacts, sources = append(contacts, contactsOf(state)), append(sources, state.Source)
 		encoded, err := appendState(nil, state)
 		if err != nil {
@@ -254,9 +260,11 @@ func updateLeads(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 		states = append(states, encoded)
 	}
 	_, err := tx.Exec(ctx, `
-		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email, search = n.search,
+		UPDATE lead SET status = n.status, temperature = n.temperature, phone = n.phone, email = n.email,
+		  search = n.search,
 		                contacts = n.contacts, state = n.state, source = n.source
-		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::json[], $9::text[])
+		  FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::json[],
+		    $9::text[])
 		       AS n (lead_id, status, temperature, phone, email, search, contacts, state, source)
 		 WHERE lead.lead_id = n.lead_id`,
 		ids, statuses, temperatures, phones, emails, searches, contacts, states, sources)

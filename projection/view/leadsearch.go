@@ -10,15 +10,16 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// The table lead_search has a row for each lead with its search text, and a trigram index on it. Inserting a row costs more in that index
-// than in all other indexes of a lead together, so rows are added in the background, in the order of the leads' ids. Searches scan the
-// leads that are not in the table yet.
+// The table lead_search has a row for each lead with its search text, and a trigram index on it. Inserting a row costs
+// more in that index than in all other indexes of a lead together, so rows are added in the background, in the order of
+// the leads' ids. Searches scan the leads that are not in the table yet.
 
 const (
 	searchTable = "lead_search"
 	// indexedAtOnce bounds how long a transaction blocks the view: about 10 ms.
 	indexedAtOnce = 500
-	// indexingShare is the ratio of the pause after adding rows to the time that adding took, while events are appended.
+	// indexingShare is the ratio of the pause after adding rows to the time that adding took, while events are
+	// appended.
 	indexingShare = 9
 )
 
@@ -88,7 +89,8 @@ func indexLate(ctx context.Context, tx pgx.Tx, leads []lead.State) error {
 	return err
 }
 
-// indexChanged updates the rows of leads whose search text has changed. A lead that is not in lead_search yet has no row.
+// indexChanged updates the rows of leads whose search text has changed. A lead that is not in lead_search yet has no
+// row.
 func indexChanged(ctx context.Context, tx pgx.Tx, before, after []lead.State) error {
 	var ids, texts []string
 	for i := range before {
@@ -112,8 +114,10 @@ func (Lead) DerivedTables() []string { return []string{searchTable} }
 func (Lead) CompareDerived(ctx context.Context, tx pgx.Tx, live string, limit int) ([]projection.Difference, error) {
 	in := pgx.Identifier{live}.Sanitize() + `.`
 	rows, err := tx.Query(ctx, `
-		SELECT lead_id, CASE WHEN s.search IS NULL THEN 'is missing' WHEN l.search IS NULL THEN 'is of no lead' ELSE 'does not match its lead' END
-		  FROM (SELECT lead_id, account, created_at, search FROM `+in+`lead WHERE lead_id <= (SELECT max(lead_id) FROM `+in+`lead_search)) AS l
+		SELECT lead_id, CASE WHEN s.search IS NULL THEN 'is missing' WHEN l.search IS NULL THEN 'is of no lead'
+		ELSE 'does not match its lead' END
+		  FROM (SELECT lead_id, account, created_at, search
+		    FROM `+in+`lead WHERE lead_id <= (SELECT max(lead_id) FROM `+in+`lead_search)) AS l
 		  FULL JOIN `+in+`lead_search AS s USING (lead_id)
 		 WHERE (l.account, l.created_at, l.search) IS DISTINCT FROM (s.account, s.created_at, s.search)
 		 ORDER BY lead_id LIMIT $1`, limit)

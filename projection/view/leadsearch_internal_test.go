@@ -23,7 +23,8 @@ func TestLeadSearch_RestsWhileBusy(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
 	pgtest.Exec(t, conn, `SET search_path = views`)
 	pgtest.Exec(t, conn, `
-		INSERT INTO lead SELECT n, 'acme', now(), 'new', 'warm', 'api', '', '', '', '{}' FROM generate_series(1, $1) AS n`, 2*indexedAtOnce)
+		INSERT INTO lead SELECT n, 'acme', now(), 'new', 'warm', 'api', '', '', '', '{}'
+		FROM generate_series(1, $1) AS n`, 2*indexedAtOnce)
 	work := Lead{}.Maintenance().(*searchIndexing)
 	run := func() {
 		t.Helper()

@@ -23,10 +23,16 @@ func arrivals(t *testing.T, w *projectiontest.World, account string, from time.T
 		e := w.NewEvent()
 		e.At, e.Metadata.Account = from.Add(time.Duration(n)*time.Second), account
 		var err error
-		e.Type, e.Data, err = event.Encode(event.LeadCreated{LeadFields: event.LeadFields{Name: fmt.Sprint("Asha ", n), Email: fmt.Sprint(n, "@example.com"), Status: "new"}, Source: "api"})
+		e.Type, e.Data, err = event.Encode(event.LeadCreated{
+			LeadFields: event.LeadFields{
+				Name: fmt.Sprint("Asha ", n), Email: fmt.Sprint(n, "@example.com"), Status: "new",
+			}, Source: "api",
+		})
 		require.NoError(t, err)
 		ids = append(ids, e.ID.String())
-		_, err = w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(ids[n]), Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
+		_, err = w.Store.Append(t.Context(), eventstore.Write{
+			Stream: event.LeadStream(ids[n]), Expect: eventstore.NoStream, Events: []eventstore.Event{e},
+		})
 		require.NoError(t, err)
 	}
 	return ids
@@ -64,15 +70,26 @@ func TestLeadSearch_FollowsChanges(t *testing.T) {
 	require.Empty(t, differences(t, w))
 
 	text := func(id string) string {
-		return strings.Join(pgtest.Rows[string](t, w.Pool, `SELECT search FROM views.lead_search WHERE lead_id = $1`, id), "")
+		return strings.Join(
+			pgtest.Rows[string](t, w.Pool, `SELECT search FROM views.lead_search WHERE lead_id = $1`, id), "",
+		)
 	}
 	for _, change := range []struct {
 		fact event.Data
 		want string
 	}{
-		{event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Zubin Mehta"}}, "zubin mehta\n\n10@example.com"},
-		{event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Phone: "+919876543210"}}, "asha 11\n+919876543210\n11@example.com"},
-		{event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Temperature: "hot"}}, "asha 12\n\n12@example.com"},
+		{
+			event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Zubin Mehta"}},
+			"zubin mehta\n\n10@example.com",
+		},
+		{
+			event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Phone: "+919876543210"}},
+			"asha 11\n+919876543210\n11@example.com",
+		},
+		{
+			event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Temperature: "hot"}},
+			"asha 12\n\n12@example.com",
+		},
 		{event.LeadErased{}, ""},
 		{event.LeadJoinedInto{Into: ids[1]}, ""},
 	} {
@@ -98,7 +115,9 @@ func TestLeadSearch_FollowsChanges(t *testing.T) {
 	// A lead that is not in the table yet is updated like others.
 	batches := w.Runner(t, struct{ projection.Projector }{view.Lead{}})
 	next := arrivals(t, w, "acme", projectiontest.Start, 1)[0]
-	w.Append(t, "acme", event.LeadStream(next), event.LeadMerged{Source: "api", LeadFields: event.LeadFields{Name: "Yash Mehta"}})
+	w.Append(t, "acme", event.LeadStream(next), event.LeadMerged{
+		Source: "api", LeadFields: event.LeadFields{Name: "Yash Mehta"},
+	})
 	stop = projectiontest.Run(t, batches)
 	projectiontest.Await(t, batches)
 	stop()
@@ -112,7 +131,9 @@ func TestLeadSearch_FollowsChanges(t *testing.T) {
 // arrivedAs appends a lead with a given id.
 func arrivedAs(t *testing.T, w *projectiontest.World, account, id string) string {
 	t.Helper()
-	w.Append(t, account, event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "Late", Status: "new"}, Source: "api"})
+	w.Append(t, account, event.LeadStream(id), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "Late", Status: "new"}, Source: "api",
+	})
 	return id
 }
 
@@ -152,7 +173,9 @@ func TestLeadSearch_RebuiltAfterReplay(t *testing.T) {
 	projectiontest.Await(t, runner)
 	for range 2 {
 		require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))
-		w.Append(t, "globex", event.AccountStream("globex"), event.AccountConfigured{Stages: []string{"new"}, Region: "IN"})
+		w.Append(t, "globex", event.AccountStream("globex"), event.AccountConfigured{
+			Stages: []string{"new"}, Region: "IN",
+		})
 		awaitIndexed(t, w, 600)
 	}
 	require.Empty(t, differences(t, w))

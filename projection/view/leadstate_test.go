@@ -17,8 +17,9 @@ import (
 // anyLead draws a state with every kind of value: nil and empty, unusual texts, raw JSON.
 func anyLead(t *rapid.T) lead.State {
 	values := rapid.SampledFrom([]jsontext.Value{
-		jsontext.Value(`"a"`), jsontext.Value(`"é<&>/"`), jsontext.Value(`1.0`), jsontext.Value(`1E-300`), jsontext.Value(`-0`),
-		jsontext.Value(`{"b":1,"a":[true,null,{}]}`), jsontext.Value(`[]`), jsontext.Value(`false`),
+		jsontext.Value(`"a"`), jsontext.Value(`"é<&>/"`), jsontext.Value(`1.0`), jsontext.Value(`1E-300`),
+		jsontext.Value(`-0`), jsontext.Value(`{"b":1,"a":[true,null,{}]}`), jsontext.Value(`[]`),
+		jsontext.Value(`false`),
 	})
 	objects := rapid.OneOf(rapid.Just[map[string]jsontext.Value](nil), rapid.MapOfN(rapid.String(), values, 0, 20))
 	texts := rapid.OneOf(rapid.Just[[]string](nil), rapid.SliceOfN(rapid.String(), 0, 3))
@@ -30,10 +31,12 @@ func anyLead(t *rapid.T) lead.State {
 		Phase: lead.Live, ID: text("id"), Revision: rapid.Int64().Draw(t, "revision"),
 		Account: text("account"), ContactUID: text("contact"), LeadFields: event.LeadFields{
 			Name: text("name"), Phone: text("phone"), Email: text("email"), Status: text("status"),
-			Temperature: text("temperature"), OpportunityID: text("opportunity"), OpportunityValue: text("value"), CustomFields: objects.Draw(t, "custom"),
-		}, NameDerived: rapid.Bool().Draw(t, "derived"), Phones: texts.Draw(t, "phones"), Emails: texts.Draw(t, "emails"),
-		Source: text("source"), Sources: []lead.SourceEntry{{Source: text("of a view of its own")}}, Metadata: objects.Draw(t, "meta"), VisitorIDs: texts.Draw(t, "visitors"),
-		Joined: texts.Draw(t, "joined"), JoinedInto: text("into"),
+			Temperature: text("temperature"), OpportunityID: text("opportunity"), OpportunityValue: text("value"),
+			CustomFields: objects.Draw(t, "custom"),
+		}, NameDerived: rapid.Bool().Draw(t, "derived"), Phones: texts.Draw(t, "phones"),
+		Emails: texts.Draw(t, "emails"), Source: text("source"),
+		Sources: []lead.SourceEntry{{Source: text("of a view of its own")}}, Metadata: objects.Draw(t, "meta"),
+		VisitorIDs: texts.Draw(t, "visitors"), Joined: texts.Draw(t, "joined"), JoinedInto: text("into"),
 		CreatedAt: moments.Draw(t, "created"), UpdatedAt: moments.Draw(t, "updated"),
 	}
 }
@@ -41,7 +44,9 @@ func anyLead(t *rapid.T) lead.State {
 // rowOf returns a lead's row.
 func rowOf(state *lead.State, written []byte) (row schema.LeadRow) {
 	into := row.Into()
-	for i, text := range []string{state.ID, state.Account, "", state.Temperature, state.Source, state.Phone, state.Email} {
+	for i, text := range []string{
+		state.ID, state.Account, "", state.Temperature, state.Source, state.Phone, state.Email,
+	} {
 		if i != 2 {
 			*into[i].(*string) = text
 		}

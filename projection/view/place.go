@@ -15,14 +15,14 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Place has two sparse indexes of the log. Some engines read only from positions of their events, so a reader that starts in the middle
-// needs a position that the log returned.
+// Place has two sparse indexes of the log. Some engines read only from positions of their events, so a reader that
+// starts in the middle needs a position that the log returned.
 //
 // By time: a row for the first event of each minute that is later than all events before it.
 //
-// By account: the log is divided into blocks, and the first event of an account and kind in each block has a row. Only the id of an event
-// decides whether it starts a block, so the blocks are the same in every engine and in a copy of the log. A busy account has a row per
-// block; a reader of a quiet account reads only blocks with its events.
+// By account: the log is divided into blocks, and the first event of an account and kind in each block has a row. Only
+// the id of an event decides whether it starts a block, so the blocks are the same in every engine and in a copy of the
+// log. A busy account has a row per block; a reader of a quiet account reads only blocks with its events.
 type Place struct{}
 
 // placeInterval is the least time between two rows.
@@ -38,8 +38,8 @@ func (Place) Tables() []string { return []string{"place", "account_place"} }
 // Filter selects only events that other projectors also select, so that no more of the log is read for this one.
 func (Place) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{
-		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix, event.VisitorPrefix,
-		event.RefusedPrefix, event.IntakePrefix,
+		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix,
+		event.VisitorPrefix, event.RefusedPrefix, event.IntakePrefix,
 	}}
 }
 
@@ -122,7 +122,8 @@ func lastBlock(ctx context.Context, db schema.Querier) (b block, err error) {
 	var accounts, kinds []string
 	err = db.QueryRow(ctx, `
 		SELECT coalesce(array_agg(account), '{}'), coalesce(array_agg(kind), '{}') FROM account_place
-		 WHERE position >= (SELECT coalesce(max(position), 0) FROM account_place WHERE account = '') AND account <> ''`).Scan(&accounts, &kinds)
+		 WHERE position >= (SELECT coalesce(max(position), 0) FROM account_place WHERE account = '')
+		 AND account <> ''`).Scan(&accounts, &kinds)
 	for i, account := range accounts {
 		b[blockPart{account, kinds[i]}] = struct{}{}
 	}
@@ -149,15 +150,19 @@ func (b block) firstOf(e projection.Event) bool {
 	return !found
 }
 
-// PlaceBefore returns a position that the log returned, such that each event of a lead, token, endpoint, account or visitor up to it is
-// earlier than a time: 0 when none is known. If the views lag, a later position may exist.
-func PlaceBefore(ctx context.Context, pool *pgxpool.Pool, store eventstore.Store, at time.Time) (eventstore.Position, error) {
+// PlaceBefore returns a position that the log returned, such that each event of a lead, token, endpoint, account or
+// visitor up to it is earlier than a time: 0 when none is known. If the views lag, a later position may exist.
+func PlaceBefore(
+	ctx context.Context, pool *pgxpool.Pool, store eventstore.Store, at time.Time,
+) (eventstore.Position, error) {
 	applied, err := projection.AppliedUpTo(ctx, pool, store, schema.Place)
 	if err != nil || applied == 0 {
 		return 0, err
 	}
 	var position int64
-	err = pool.QueryRow(ctx, `SELECT position FROM views.place WHERE at < $1 AND position <= $2 ORDER BY at DESC LIMIT 1`, at, int64(applied)).
+	err = pool.QueryRow(ctx,
+		`SELECT position FROM views.place WHERE at < $1 AND position <= $2 ORDER BY at DESC LIMIT 1`,
+		at, int64(applied)).
 		Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil

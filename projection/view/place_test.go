@@ -18,10 +18,14 @@ import (
 func leadAt(t *testing.T, w *projectiontest.World, at time.Time) eventstore.Position {
 	t.Helper()
 	e := w.NewEvent()
-	name, data, err := event.Encode(event.LeadCreated{LeadFields: event.LeadFields{Name: "Ann", Status: "new"}, Source: "api"})
+	name, data, err := event.Encode(event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "Ann", Status: "new"}, Source: "api",
+	})
 	require.NoError(t, err)
 	e.Type, e.Data, e.At, e.Metadata.Account = name, data, at, "acme"
-	return storetest.Append(t, w.Store, eventstore.Write{Stream: event.LeadStream(e.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{e}})
+	return storetest.Append(t, w.Store, eventstore.Write{
+		Stream: event.LeadStream(e.ID.String()), Expect: eventstore.NoStream, Events: []eventstore.Event{e},
+	})
 }
 
 func TestPlaceBefore_IsEarlier(t *testing.T) {
@@ -44,7 +48,8 @@ func TestPlaceBefore_IsEarlier(t *testing.T) {
 	third := leadAt(t, w, minute(4))
 	w.Project(t)
 	for at, want := range map[time.Time]eventstore.Position{
-		minute(0): 0, minute(1): 0, minute(1.1): first, minute(3.2): first, minute(3.3): second, minute(4): second, minute(9): third,
+		minute(0): 0, minute(1): 0, minute(1.1): first, minute(3.2): first, minute(3.3): second, minute(4): second,
+		minute(9): third,
 	} {
 		require.Equal(t, want, before(at), at)
 	}

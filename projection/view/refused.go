@@ -39,6 +39,7 @@ func (Refused) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) e
 		arrivals.text(e.Metadata.Credential)
 		arrivals.text(e.Metadata.RequestID)
 	}
-	return arrivals.insert(ctx, tx, "refused", "position", "account", "at", "source", "code", "lead_id", "other_lead_id",
+	return arrivals.insert(ctx, tx, "refused", "position", "account", "at", "source", "code", "lead_id",
+		"other_lead_id",
 		"credential", "request_id")
 }

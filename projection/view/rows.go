@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// rows are new rows of a table in the binary format of COPY, which is the fastest way into PostgreSQL and needs no allocation for each
-// value.
+// rows are new rows of a table in the binary format of COPY, which is the fastest way into PostgreSQL and needs no
+// allocation for each value.
 type rows struct {
 	buffer []byte
 	err    error // of the first value that could not be encoded

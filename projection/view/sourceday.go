@@ -57,7 +57,9 @@ func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event)
 			one.lines = 1
 		}
 		sum := counted[key]
-		counted[key] = outcomes{sum.created + one.created, sum.merged + one.merged, sum.refused + one.refused, sum.lines + one.lines}
+		counted[key] = outcomes{
+			sum.created + one.created, sum.merged + one.merged, sum.refused + one.refused, sum.lines + one.lines,
+		}
 	}
 	if len(counted) == 0 {
 		return nil
@@ -68,7 +70,8 @@ func (SourceDay) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event)
 	for _, key := range slices.SortedFunc(maps.Keys(counted), sourceDay.compare) {
 		n := counted[key]
 		accounts, days, sources = append(accounts, key.account), append(days, key.day), append(sources, key.source)
-		created, merged, refused, lines = append(created, n.created), append(merged, n.merged), append(refused, n.refused), append(lines, n.lines)
+		created, merged, refused, lines = append(created, n.created), append(merged, n.merged),
+			append(refused, n.refused), append(lines, n.lines)
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO source_day AS old (account, day, source, created, merged, refused, lines)

@@ -62,8 +62,8 @@ func (t *tokenRow) evolve(e projection.Event) (*tokenRow, error) {
 	return t, nil
 }
 
-// use records a usage sample. It is on another stream than the token's events: in a copy as of a time, the token may be missing, and the
-// sample of a new day may precede the last one of the day before.
+// use records a usage sample. It is on another stream than the token's events: in a copy as of a time, the token may be
+// missing, and the sample of a new day may precede the last one of the day before.
 func (t *tokenRow) use(at time.Time) *tokenRow {
 	if t != nil && (t.LastUsedAt == nil || t.LastUsedAt.Before(at)) {
 		t.LastUsedAt = &at
@@ -91,7 +91,8 @@ func (Token) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 
 func findTokens(ctx context.Context, tx pgx.Tx, ids []string) (map[string]*tokenRow, error) {
 	rows, err := tx.Query(ctx, `
-		SELECT token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at, announced_at
+		SELECT token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at,
+		  last_used_at, announced_at
 		  FROM token WHERE token_id = ANY ($1)`, ids)
 	if err != nil {
 		return nil, err
@@ -116,8 +117,10 @@ func saveTokens(ctx context.Context, tx pgx.Tx, tokens map[string]*tokenRow) err
 		if t == nil {
 			continue
 		}
-		ids, accounts, names, prefixes = append(ids, id), append(accounts, t.Account), append(names, t.Name), append(prefixes, t.Prefix)
-		expires, created, creators = append(expires, t.ExpiresAt), append(created, t.CreatedAt), append(creators, t.CreatedBy)
+		ids, accounts, names, prefixes = append(ids, id), append(accounts, t.Account), append(names, t.Name),
+			append(prefixes, t.Prefix)
+		expires, created, creators = append(expires, t.ExpiresAt), append(created, t.CreatedAt),
+			append(creators, t.CreatedBy)
 		rotated, deleted = append(rotated, t.RotatedAt), append(deleted, t.DeletedAt)
 		used, announced = append(used, t.LastUsedAt), append(announced, t.AnnouncedAt)
 	}
@@ -125,7 +128,8 @@ func saveTokens(ctx context.Context, tx pgx.Tx, tokens map[string]*tokenRow) err
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO token (token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at, last_used_at, announced_at)
+		INSERT INTO token (token_id, account, name, prefix, expires_at, created_at, created_by, rotated_at, deleted_at,
+		  last_used_at, announced_at)
 		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[],
 		                     $7::text[], $8::timestamptz[], $9::timestamptz[], $10::timestamptz[], $11::timestamptz[])
 		    ON CONFLICT (token_id) DO UPDATE

@@ -17,8 +17,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// TokenEvent has a row for each event of an API token, with its actor, address and request, and a Merkle tree for each account whose leaves
-// are these rows.
+// TokenEvent has a row for each event of an API token, with its actor, address and request, and a Merkle tree for each
+// account whose leaves are these rows.
 type TokenEvent struct{}
 
 func (TokenEvent) Name() string     { return schema.TokenEvent }
@@ -62,7 +62,8 @@ func (TokenEvent) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event
 		events.text(entry.Digest)
 		events.bigint(entry.Leaf)
 	}
-	err = events.insert(ctx, tx, "token_event", "position", "event_id", "token_id", "account", "type", "at", "actor", "ip",
+	err = events.insert(ctx, tx, "token_event", "position", "event_id", "token_id", "account", "type", "at", "actor",
+		"ip",
 		"user_agent", "request_id", "data", "digest", "leaf")
 	if err != nil {
 		return err
@@ -93,7 +94,8 @@ func openTrees(ctx context.Context, tx pgx.Tx, events []projection.Event) (map[s
 		SELECT account, level, number, hashes
 		  FROM unnest($1::text[]) AS a (account) CROSS JOIN generate_series(0, 7) AS l (level)
 		 CROSS JOIN LATERAL (SELECT number, hashes FROM token_tree t
-		                      WHERE t.account = a.account AND t.level = l.level ORDER BY number DESC LIMIT 1) AS last`, slices.Sorted(maps.Keys(trees)))
+		                      WHERE t.account = a.account AND t.level = l.level ORDER BY number DESC
+		                      LIMIT 1) AS last`, slices.Sorted(maps.Keys(trees)))
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +103,9 @@ func openTrees(ctx context.Context, tx pgx.Tx, events []projection.Event) (map[s
 	var account string
 	var tile merkle.Tile
 	_, err = pgx.ForEachRow(rows, []any{&account, &tile.Level, &tile.Number, &tile.Hashes}, func() error {
-		edges[account] = append(edges[account], merkle.Tile{Level: tile.Level, Number: tile.Number, Hashes: bytes.Clone(tile.Hashes)})
+		edges[account] = append(edges[account], merkle.Tile{
+			Level: tile.Level, Number: tile.Number, Hashes: bytes.Clone(tile.Hashes),
+		})
 		return nil
 	})
 	if err != nil {
@@ -129,7 +133,8 @@ func saveTrees(ctx context.Context, tx pgx.Tx, trees map[string]*tokenTree) erro
 		}
 	}
 	_, err := tx.Exec(ctx, `
-		INSERT INTO token_tree (account, level, number, hashes) SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::bytea[])
+		INSERT INTO token_tree (account, level, number, hashes) SELECT *
+		FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::bytea[])
 		ON CONFLICT (account, level, number) DO UPDATE SET hashes = excluded.hashes`, accounts, levels, numbers, hashes)
 	return err
 }

@@ -19,11 +19,13 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a report as of any
-// position can be repeated: joins and splits have rows of their own, and an erasure deletes the personal data, which is in another table. The view
-// also has the other inputs of attribution: changes of a lead's stage and value, and which stages are won.
+// Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a
+// report as of any position can be repeated: joins and splits have rows of their own, and an erasure deletes the
+// personal data, which is in another table. The view also has the other inputs of attribution: changes of a lead's
+// stage and value, and which stages are won.
 //
-// The source history is read from this view: the first arrival of a lead from a source is flagged. Only a join or a split changes flags.
+// The source history is read from this view: the first arrival of a lead from a source is flagged. Only a join or a
+// split changes flags.
 type Touch struct{}
 
 // Kinds of touches.
@@ -36,7 +38,10 @@ const (
 func (Touch) Name() string { return schema.Touch }
 func (Touch) Version() int { return 2 }
 func (Touch) Tables() []string {
-	return []string{"touch", "touch_personal", "touch_owner", "lead_change", "won_stages", conversionTable, conversionStateTable, conversionSweepTable}
+	return []string{
+		"touch", "touch_personal", "touch_owner", "lead_change", "won_stages", conversionTable, conversionStateTable,
+		conversionSweepTable,
+	}
 }
 func (Touch) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix}}
@@ -46,7 +51,8 @@ func (v Touch) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) e
 	return v.Prepare(batch)(ctx, tx)
 }
 
-// Prepare implements projection.Preparer. An erasure, a join or a split changes rows written before it, so a batch is split there.
+// Prepare implements projection.Preparer. An erasure, a join or a split changes rows written before it, so a batch is
+// split there.
 func (Touch) Prepare(batch []projection.Event) projection.Write {
 	parts := []*touches{newTouches(len(batch))}
 	for i := range batch {
@@ -93,8 +99,8 @@ func (t *touches) add(e *projection.Event) {
 	switch data := e.Data.(type) {
 	case event.LeadCreated:
 		t.touch(e, &touchRow{
-			kind: kindCreated, source: data.Source, first: true, campaign: data.Campaign, kept: data.KeptArrival, visitor: data.Visitor,
-			stage: data.Status, value: data.OpportunityValue,
+			kind: kindCreated, source: data.Source, first: true, campaign: data.Campaign, kept: data.KeptArrival,
+			visitor: data.Visitor, stage: data.Status, value: data.OpportunityValue,
 			details: details{metadata: data.Metadata, ip: data.IP, userAgent: data.UserAgent, changed: data.Changed},
 		})
 		if slices.Contains(data.Changed, "status") {
@@ -102,7 +108,8 @@ func (t *touches) add(e *projection.Event) {
 		}
 	case event.LeadMerged:
 		t.touch(e, &touchRow{
-			kind: kindMerged, source: data.Source, first: data.NewSource, campaign: data.Campaign, kept: data.KeptArrival, visitor: data.Visitor,
+			kind: kindMerged, source: data.Source, first: data.NewSource, campaign: data.Campaign,
+			kept: data.KeptArrival, visitor: data.Visitor,
 			value:   data.OpportunityValue,
 			details: details{metadata: data.Metadata, ip: data.IP, userAgent: data.UserAgent, changed: data.Changed},
 		})
@@ -122,13 +129,16 @@ func (t *touches) add(e *projection.Event) {
 	case event.LeadSplit:
 		if data.Into != "" {
 			t.moved = move{
-				from: event.LeadID(e.Stream), into: data.Into, position: int64(e.Position), touches: data.Touches, begins: !data.Undone,
+				from: event.LeadID(e.Stream), into: data.Into, position: int64(e.Position), touches: data.Touches,
+				begins: !data.Undone,
 			}
 		}
-		t.changeRow(e, event.LeadID(e.Stream), data.StatusAt, account.FoldStage(data.Status), cmp.Or(data.OpportunityValue, "0"))
+		t.changeRow(e, event.LeadID(e.Stream), data.StatusAt, account.FoldStage(data.Status),
+			cmp.Or(data.OpportunityValue, "0"))
 	case event.LeadErased:
 		t.origins = data.Origins
-		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream)) // a new slice, since events are shared with other projectors
+		// a new slice, since events are shared with other projectors
+		t.erased = append(slices.Clip(data.Leads), event.LeadID(e.Stream))
 	case event.VisitorForgotten:
 		t.visitor, t.forgotten = e.Stream, data
 	}
@@ -159,14 +169,17 @@ func (t *touches) touch(e *projection.Event, a *touchRow) {
 
 // visit adds the row of an activity.
 func (t *touches) visit(e *projection.Event, acted *event.VisitorActed) {
-	t.row(e, &touchRow{kind: kindVisit, campaign: acted.Campaign, visitor: e.Stream, details: details{metadata: visitMetadata(acted)}}, "", acted.At)
+	t.row(e, &touchRow{
+		kind: kindVisit, campaign: acted.Campaign, visitor: e.Stream, details: details{metadata: visitMetadata(acted)},
+	}, "", acted.At)
 }
 
 // touchColumns and personalColumns are in the order in which row appends values.
 var (
 	touchColumns = []string{
-		"position", "touch_id", "account", "lead_id", "at", "kind", "source", "first", "utm_source", "utm_medium", "utm_campaign", "utm_id",
-		"credential", "intake_id", "visitor", "erased", "stage", "value", "key_id", "revision",
+		"position", "touch_id", "account", "lead_id", "at", "kind", "source", "first", "utm_source", "utm_medium",
+		"utm_campaign", "utm_id", "credential", "intake_id", "visitor", "erased", "stage", "value", "key_id",
+		"revision",
 	}
 	personalColumns = []string{"position", "account", "metadata", "ip", "user_agent", "request_id", "changed"}
 )
@@ -242,7 +255,8 @@ func (t *touches) setting(e *projection.Event, configured *event.AccountConfigur
 	t.settings.text(first)
 }
 
-// visitMetadata returns the parameters of a visit's URL, the URL and the referrer, under their names in the metadata of a capture.
+// visitMetadata returns the parameters of a visit's URL, the URL and the referrer, under their names in the metadata of
+// a capture.
 func visitMetadata(acted *event.VisitorActed) map[string]jsontext.Value {
 	metadata := map[string]jsontext.Value{}
 	put := func(name, value string) {
@@ -266,7 +280,8 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 	if err := t.personal.insert(ctx, tx, "touch_personal", personalColumns...); err != nil {
 		return err
 	}
-	if err := t.changes.insert(ctx, tx, "lead_change", "position", "account", "lead_id", "at", "stage", "value"); err != nil {
+	if err := t.changes.insert(ctx, tx, "lead_change", "position", "account", "lead_id", "at",
+		"stage", "value"); err != nil {
 		return err
 	}
 	if err := t.settings.insert(ctx, tx, "won_stages", "position", "account", "at", "stages", "first"); err != nil {
@@ -278,11 +293,12 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 	return t.move(ctx, tx)
 }
 
-// sealedBy limits a condition on the rows of a visitor to those that the keys $3 sealed. $2 is whether all are forgotten.
+// sealedBy limits a condition on the rows of a visitor to those that the keys $3 sealed. $2 is whether all are
+// forgotten.
 const sealedBy = ` AND ($2 OR key_id = ANY ($3::bigint[]))`
 
-// erase deletes the personal data of earlier touches: of those that the lead has, of those that came to it and that another lead has now, and
-// of those that came to other leads before it left them. Only the first are erased.
+// erase deletes the personal data of earlier touches: of those that the lead has, of those that came to it and that
+// another lead has now, and of those that came to other leads before it left them. Only the first are erased.
 func (t *touches) erase(ctx context.Context, tx pgx.Tx) (err error) {
 	const gone = `
 		WITH gone AS (UPDATE touch SET erased = true WHERE NOT erased AND %s RETURNING position)
@@ -290,17 +306,20 @@ func (t *touches) erase(ctx context.Context, tx pgx.Tx) (err error) {
 	switch {
 	case t.erased != nil:
 		for _, id := range t.erased {
-			if _, err := tx.Exec(ctx, fmt.Sprintf(gone, `position IN (`+schema.TouchesOf("", "$1")+`)`), id); err != nil {
+			if _, err := tx.Exec(ctx, fmt.Sprintf(gone, `position IN (`+schema.TouchesOf("", "$1")+`)`),
+				id); err != nil {
 				return err
 			}
 		}
 		_, err = tx.Exec(ctx, `
-			DELETE FROM touch_personal WHERE position IN (SELECT position FROM touch WHERE lead_id = ANY ($1) AND lead_id <> '')`, t.erased)
+			DELETE FROM touch_personal WHERE position IN (SELECT position FROM touch WHERE lead_id = ANY ($1)
+			  AND lead_id <> '')`, t.erased)
 		for _, origin := range t.origins {
 			if err == nil {
 				_, err = tx.Exec(ctx, `
 					DELETE FROM touch_personal WHERE position IN (
-					       SELECT position FROM touch WHERE lead_id = $1 AND lead_id <> '' AND revision < $2)`, origin.LeadID, origin.Before)
+					       SELECT position FROM touch WHERE lead_id = $1 AND lead_id <> ''
+					       AND revision < $2)`, origin.LeadID, origin.Before)
 			}
 		}
 	case t.visitor != "":
@@ -310,8 +329,8 @@ func (t *touches) erase(ctx context.Context, tx pgx.Tx) (err error) {
 	return err
 }
 
-// move gives arrivals to another lead, and flags the first arrival from each source of both leads. A split also shows that neither lead is
-// erased, although arrivals that cannot be read were taken for those of an erased lead.
+// move gives arrivals to another lead, and flags the first arrival from each source of both leads. A split also shows
+// that neither lead is erased, although arrivals that cannot be read were taken for those of an erased lead.
 func (t *touches) move(ctx context.Context, tx pgx.Tx) error {
 	m := t.moved
 	if m.into == "" {
@@ -330,7 +349,9 @@ func (t *touches) move(ctx context.Context, tx pgx.Tx) error {
 			UPDATE touch SET first = false WHERE position IN (
 			       SELECT position
 			         FROM (SELECT position, row_number() OVER (
-			                      PARTITION BY source ORDER BY at, position IN (SELECT position FROM touch_owner WHERE owner = $1 AND since = $2)) AS place
+			                      PARTITION BY source
+			                      ORDER BY at, position IN (SELECT position FROM touch_owner WHERE owner = $1
+			                        AND since = $2)) AS place
 			                 FROM touch WHERE position IN (`+schema.TouchesOf("", "$1")+`) AND first) AS ranked
 			        WHERE place > 1)`, m.into, m.position)
 		return err

@@ -17,25 +17,28 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Trail has a row for each act in an account, and for each recorded access to personal data. A changed setting is shown with its old and
-// its new value, which the view compares itself.
+// Trail has a row for each act in an account, and for each recorded access to personal data. A changed setting is shown
+// with its old and its new value, which the view compares itself.
 type Trail struct{}
 
 func (Trail) Name() string     { return schema.Trail }
 func (Trail) Version() int     { return 2 }
 func (Trail) Tables() []string { return []string{"trail", "trail_setting"} }
 
-// Filter also names the streams: a view that selects events of any stream makes the process read and decode the whole log, two thirds of
-// which are claims.
+// Filter also names the streams: a view that selects events of any stream makes the process read and decode the whole
+// log, two thirds of which are claims.
 func (Trail) Filter() eventstore.Filter {
 	return eventstore.Filter{Types: event.TrailTypes(), StreamPrefixes: []string{
-		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix, event.IntakePrefix, event.RecordPrefix,
+		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix,
+		event.IntakePrefix, event.RecordPrefix,
 	}}
 }
 
 func (Trail) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
 	types := event.TrailTypes()
-	acts := slices.DeleteFunc(slices.Clone(batch), func(e projection.Event) bool { return !slices.Contains(types, e.Type) })
+	acts := slices.DeleteFunc(slices.Clone(batch), func(e projection.Event) bool {
+		return !slices.Contains(types, e.Type)
+	})
 	if len(acts) == 0 {
 		return nil
 	}
@@ -66,7 +69,8 @@ func (Trail) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 		trail.text(m.RequestID)
 		trail.json(data)
 	}
-	err = trail.insert(ctx, tx, "trail", "position", "event_id", "account", "type", "at", "actor", "subject", "ip", "user_agent", "request_id", "data")
+	err = trail.insert(ctx, tx, "trail", "position", "event_id", "account", "type", "at", "actor", "subject", "ip",
+		"user_agent", "request_id", "data")
 	if err != nil {
 		return err
 	}
@@ -104,7 +108,8 @@ type settings struct {
 // setting reports whether a fact has all settings of its stream.
 func setting(data event.Data) bool {
 	switch data.(type) {
-	case event.AccountConfigured, event.WebhookRegistered, event.WebhookUpdated, event.IntakeCreated, event.IntakeChanged:
+	case event.AccountConfigured, event.WebhookRegistered, event.WebhookUpdated,
+		event.IntakeCreated, event.IntakeChanged:
 		return true
 	}
 	return false
@@ -137,14 +142,16 @@ func loadSettings(ctx context.Context, tx pgx.Tx, acts []projection.Event) (sett
 func (s settings) save(ctx context.Context, tx pgx.Tx) error {
 	var streams, accounts, values []string
 	for stream, account := range s.changed {
-		streams, accounts, values = append(streams, stream), append(accounts, account), append(values, string(s.now[stream]))
+		streams, accounts, values = append(streams, stream), append(accounts, account),
+			append(values, string(s.now[stream]))
 	}
 	if len(streams) == 0 {
 		return nil
 	}
 	_, err := tx.Exec(ctx, `
 		INSERT INTO trail_setting (stream, account, settings)
-		SELECT stream, account, settings::json FROM unnest($1::text[], $2::text[], $3::text[]) AS new (stream, account, settings)
+		SELECT stream, account, settings::json FROM unnest($1::text[], $2::text[], $3::text[]) AS new (stream, account,
+		  settings)
 		ON CONFLICT (stream) DO UPDATE SET settings = excluded.settings`, streams, accounts, values)
 	return err
 }
@@ -161,7 +168,8 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	case event.LeadSplit: // without the lead
 		return json.Marshal(splitShown{d.From, d.Into, d.Undone, d.Touches}, json.Deterministic(true))
 	case event.LeadErased:
-		return json.Marshal(map[string][]string{"leads": append([]string{}, d.Leads...)}) // without the claims and the visitors
+		// without the claims and the visitors
+		return json.Marshal(map[string][]string{"leads": append([]string{}, d.Leads...)})
 	}
 	if audit.IsLeaf(e.Type) {
 		return audit.Shown(e.Data)
@@ -203,13 +211,15 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	return changes(old, now, named)
 }
 
-// withDefaults sets the settings that an account has by default. The log has a default only if it was given, which is no change.
+// withDefaults sets the settings that an account has by default. The log has a default only if it was given, which is
+// no change.
 func withDefaults(now map[string]jsontext.Value, configured event.AccountConfigured) error {
 	for name, value := range map[string]any{
 		"tokensSeeLeads": configured.TokensSeeLeadsOrDefault(), "visitorDays": configured.VisitorDaysOrDefault(),
-		"quarantine": configured.Quarantine, "quarantineDays": configured.QuarantineDaysOrDefault(), "wonStages": configured.WonStagesOrDefault(),
-		"storagePerDay": configured.StoragePerDayOrDefault(), "sharedAfter": configured.SharedAfterOrDefault(),
-		"retentionDays": configured.RetentionDays, "keepStages": configured.KeepStagesOrDefault(),
+		"quarantine": configured.Quarantine, "quarantineDays": configured.QuarantineDaysOrDefault(),
+		"wonStages": configured.WonStagesOrDefault(), "storagePerDay": configured.StoragePerDayOrDefault(),
+		"sharedAfter": configured.SharedAfterOrDefault(), "retentionDays": configured.RetentionDays,
+		"keepStages":      configured.KeepStagesOrDefault(),
 		"ignoredContacts": append([]string{}, configured.IgnoredContacts...),
 	} {
 		encoded, err := json.Marshal(value)

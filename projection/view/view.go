@@ -1,5 +1,5 @@
-// Package view has the views of the log, one per file. A view is a [projection.Projector]: a fold of events into tables of its own. Package
-// projection updates, rebuilds and compares them.
+// Package view has the views of the log, one per file. A view is a [projection.Projector]: a fold of events into tables
+// of its own. Package projection updates, rebuilds and compares them.
 package view
 
 import (

@@ -38,7 +38,8 @@ func TestView_SameRowsForAnyBatchSize(t *testing.T) {
 		require.NotEmpty(t, rows, table)
 	}
 	for _, size := range []int{1, 10} {
-		pgtest.Exec(t, w.Pool, `TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_search, views.source_day, views.token,
+		pgtest.Exec(t, w.Pool,
+			`TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_search, views.source_day, views.token,
 			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.touch, views.touch_personal,
 			views.touch_owner, views.refused, views.arrival, views.trail, views.trail_setting`)
 		projectiontest.CatchUp(t, w.RunnerOf(t, size, view.All()...))
@@ -88,7 +89,8 @@ func TestLead_RowIsFoldOfStream(t *testing.T) {
 			want, _, err := eventstore.Load(t.Context(), w.Store, event.LeadStream(id), lead.Evolve)
 			require.NoError(t, err)
 			var row schema.LeadRow
-			err = w.Pool.QueryRow(t.Context(), `SELECT `+schema.LeadColumns+` FROM views.lead WHERE lead_id = $1`, id).Scan(row.Into()...)
+			err = w.Pool.QueryRow(t.Context(), `SELECT `+schema.LeadColumns+` FROM views.lead WHERE lead_id = $1`,
+				id).Scan(row.Into()...)
 			require.NoError(t, err)
 			got, err := row.State()
 			require.NoError(t, err)
@@ -104,8 +106,8 @@ func TestLead_RowIsFoldOfStream(t *testing.T) {
 	require.NotZero(t, checked)
 }
 
-// The view stores lead.State as JSON under its Go names, without the sources. If a field is added, removed or renamed, rows that were
-// written before are no longer equal to a fold.
+// The view stores lead.State as JSON under its Go names, without the sources. If a field is added, removed or renamed,
+// rows that were written before are no longer equal to a fold.
 func TestLead_StateJSON(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 1, view.Lead{}.Version(), "write down the new version's JSON here")
@@ -113,21 +115,29 @@ func TestLead_StateJSON(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[lead.State]()) {
 		fields = append(fields, field.Name)
 	}
-	require.Equal(t, "Phase ID Revision Account ContactUID LeadFields Name Phone Email Status Temperature OpportunityID OpportunityValue "+
-		"CustomFields NameDerived Phones Emails FirstSeen Source Sources Metadata VisitorIDs Joined JoinedInto Origins Consents CreatedAt UpdatedAt ArrivedAt",
+	require.Equal(t,
+		"Phase ID Revision Account ContactUID LeadFields Name Phone Email Status Temperature OpportunityID "+
+			"OpportunityValue "+
+			"CustomFields NameDerived Phones Emails FirstSeen Source Sources Metadata VisitorIDs Joined JoinedInto "+
+			"Origins Consents CreatedAt UpdatedAt ArrivedAt",
 		strings.Join(fields, " "), "lead.State has changed: give LeadView a new version")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	written := view.AppendState(nil, &lead.State{
 		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", ContactUID: "C", LeadFields: event.LeadFields{
 			Name: "Asha", Phone: "+91", Email: "a@b.c", Status: "new",
-			Temperature: "hot", OpportunityID: "O", OpportunityValue: "1.0", CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
-		}, NameDerived: true, Phones: []string{"+91"}, Emails: []string{}, Source: "api", Sources: []lead.SourceEntry{{Source: "api"}}, Metadata: map[string]jsontext.Value{},
+			Temperature: "hot", OpportunityID: "O", OpportunityValue: "1.0",
+			CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		}, NameDerived: true, Phones: []string{"+91"}, Emails: []string{}, Source: "api",
+		Sources: []lead.SourceEntry{{Source: "api"}}, Metadata: map[string]jsontext.Value{},
 		VisitorIDs: []string{"V"}, CreatedAt: at, UpdatedAt: at.Add(time.Second),
-		Consents: map[string]event.ConsentState{"call": {Granted: true, At: at, Words: "00"}}, ArrivedAt: at.Add(time.Millisecond),
+		Consents:  map[string]event.ConsentState{"call": {Granted: true, At: at, Words: "00"}},
+		ArrivedAt: at.Add(time.Millisecond),
 	})
-	require.Equal(t, `{"revision":7,"contactUID":"C","name":"Asha","status":"new","opportunityId":"O","opportunityValue":"1.0",`+
-		`"customFields":{"city":"Pune"},"nameDerived":true,"emails":[],"metadata":{},"visitorIds":["V"],"consents":{"call":{"granted":true,"at":"2026-01-02T03:04:05.006Z","words":"00"}},`+
-		`"updatedAt":"2026-01-02T03:04:06.006Z","arrivedAt":"2026-01-02T03:04:05.007Z"}`,
+	require.Equal(t,
+		`{"revision":7,"contactUID":"C","name":"Asha","status":"new","opportunityId":"O","opportunityValue":"1.0",`+
+			`"customFields":{"city":"Pune"},"nameDerived":true,"emails":[],"metadata":{},"visitorIds":["V"],`+
+			`"consents":{"call":{"granted":true,"at":"2026-01-02T03:04:05.006Z","words":"00"}},`+
+			`"updatedAt":"2026-01-02T03:04:06.006Z","arrivedAt":"2026-01-02T03:04:05.007Z"}`,
 		string(written))
 }
 
@@ -137,8 +147,9 @@ func TestLead_ReadsEarlierRowVersion(t *testing.T) {
 	w := projectiontest.New(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	want := lead.State{
-		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme", LeadFields: event.LeadFields{Name: "Asha", Phone: "+91", Email: "a@b.c", Status: "New", Temperature: "hot"}, Phones: []string{"+90", "+91"},
-		Emails: []string{"a@b.c"}, Source: "api", CreatedAt: at, UpdatedAt: at,
+		Phase: lead.Live, ID: "L", Revision: 7, Account: "acme",
+		LeadFields: event.LeadFields{Name: "Asha", Phone: "+91", Email: "a@b.c", Status: "New", Temperature: "hot"},
+		Phones:     []string{"+90", "+91"}, Emails: []string{"a@b.c"}, Source: "api", CreatedAt: at, UpdatedAt: at,
 	}
 	whole, err := json.Marshal(want, json.OmitZeroStructFields(true))
 	require.NoError(t, err)
@@ -181,28 +192,35 @@ func TestTokenEvent_Rows(t *testing.T) {
 	expires := projectiontest.Start.AddDate(0, 0, 30)
 	w.Append(t, "acme", event.TokenStream(id),
 		event.TokenCreated{Name: "CI", Prefix: "leadlog_a", Hash: []byte("h"), Days: 30, ExpiresAt: expires, Slot: 1},
-		event.TokenRotated{Prefix: "leadlog_b", Hash: []byte("i"), ExpiresAt: expires.AddDate(0, 0, 1), PreviousExpiresAt: expires},
+		event.TokenRotated{
+			Prefix: "leadlog_b", Hash: []byte("i"), ExpiresAt: expires.AddDate(0, 0, 1), PreviousExpiresAt: expires,
+		},
 		event.TokenDeleted{})
 	w.Project(t)
 
 	got := pgtest.Rows[string](t, w.Pool, `
-		SELECT concat_ws(' ', token_id = $1, account, type, actor, ip, user_agent, request_id, data) FROM views.token_event ORDER BY position`, id)
+		SELECT concat_ws(' ', token_id = $1, account, type, actor, ip, user_agent, request_id, data)
+		FROM views.token_event ORDER BY position`, id)
 	require.Equal(t, []string{
-		`t acme token.created user:ada 192.0.2.7 test/1 request-2 {"name":"CI","prefix":"leadlog_a","expiresInDays":30,"expiresAt":"2026-03-31T09:00:00.000Z"}`,
-		`t acme token.rotated user:ada 192.0.2.7 test/1 request-3 {"prefix":"leadlog_b","expiresAt":"2026-04-01T09:00:00.000Z","previousExpiresAt":"2026-03-31T09:00:00.000Z"}`,
+		`t acme token.created user:ada 192.0.2.7 test/1 request-2 {"name":"CI","prefix":"leadlog_a",` +
+			`"expiresInDays":30,"expiresAt":"2026-03-31T09:00:00.000Z"}`,
+		`t acme token.rotated user:ada 192.0.2.7 test/1 request-3 {"prefix":"leadlog_b",` +
+			`"expiresAt":"2026-04-01T09:00:00.000Z","previousExpiresAt":"2026-03-31T09:00:00.000Z"}`,
 		`t acme token.deleted user:ada 192.0.2.7 test/1 request-4 {}`,
 	}, got)
 }
 
-// A view that fails at an event stops for all accounts, so every text that can be on the log must fit into the views. Amounts are left
-// out: commands write decimals only.
+// A view that fails at an event stops for all accounts, so every text that can be on the log must fit into the views.
+// Amounts are left out: commands write decimals only.
 func TestView_TakesAnyText(t *testing.T) {
 	t.Parallel()
 	const text = "\x01\x1f\"\\u0000' ;=\r\n\u2028\ufffd\uffff\U0001f600"
 	long := strings.Repeat("\U00010348é", 5000)
 	first := map[string]event.Data{
-		event.LeadPrefix: event.LeadCreated{Source: "website"}, event.TokenPrefix: event.TokenCreated{}, event.WebhookPrefix: event.WebhookRegistered{},
-		event.IntakePrefix: event.IntakeCreated{}, event.ArrivalPrefix: event.ArrivalReceived{}, event.AccountPrefix: event.AccountConfigured{}, event.VisitorPrefix: nil,
+		event.LeadPrefix: event.LeadCreated{Source: "website"}, event.TokenPrefix: event.TokenCreated{},
+		event.WebhookPrefix: event.WebhookRegistered{}, event.IntakePrefix: event.IntakeCreated{},
+		event.ArrivalPrefix: event.ArrivalReceived{}, event.AccountPrefix: event.AccountConfigured{},
+		event.VisitorPrefix: nil,
 	}
 	w := projectiontest.New(t)
 	golden, err := filepath.Glob("../../eventstore/event/testdata/*.json")

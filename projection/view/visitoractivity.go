@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// VisitorActivity has a row for each activity of a visitor. It does not store the visitor's lead: leads have the ids of their visitors, and
-// readers join the two. So the activity and the lead may be recorded in any order.
+// VisitorActivity has a row for each activity of a visitor. It does not store the visitor's lead: leads have the ids of
+// their visitors, and readers join the two. So the activity and the lead may be recorded in any order.
 type VisitorActivity struct{}
 
 func (VisitorActivity) Name() string     { return schema.VisitorActivity }
@@ -74,6 +74,7 @@ func (a *activities) forget(ctx context.Context, tx pgx.Tx, stream string, fact 
 		return err
 	}
 	a.rows = rows{}
-	_, err := tx.Exec(ctx, `DELETE FROM visitor_activity WHERE stream = $1`+sealedBy, stream, len(fact.Keys) == 0, fact.KeyIDs())
+	_, err := tx.Exec(ctx, `DELETE FROM visitor_activity WHERE stream = $1`+sealedBy, stream,
+		len(fact.Keys) == 0, fact.KeyIDs())
 	return err
 }

@@ -31,14 +31,17 @@ func worthOf(state *lead.State) (w worth, won bool) {
 	if state.Phase != lead.Live || strings.ToLower(state.Status) != wonStatus {
 		return w, false
 	}
-	return worth{sourceDay{state.Account, state.CreatedAt.UTC().Truncate(24 * time.Hour), state.Source}, state.OpportunityValue}, true
+	return worth{
+		sourceDay{state.Account, state.CreatedAt.UTC().Truncate(24 * time.Hour), state.Source}, state.OpportunityValue,
+	}, true
 }
 
 func (w *wins) add(one worth, leads int64) {
 	if one.value == "" {
 		one.value = "0"
 	}
-	w.accounts, w.days, w.sources = append(w.accounts, one.account), append(w.days, one.day), append(w.sources, one.source)
+	w.accounts, w.days, w.sources = append(w.accounts, one.account), append(w.days, one.day),
+		append(w.sources, one.source)
 	w.leads, w.values = append(w.leads, leads), append(w.values, one.value)
 }
 
@@ -50,7 +53,8 @@ func (w *wins) save(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO won_day AS old (account, day, source, leads, value)
 		SELECT account, day, source, sum(leads)::bigint, trim_scale(sum(leads * value::numeric))
-		  FROM unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[]) AS n (account, day, source, leads, value)
+		  FROM unnest($1::text[], $2::date[], $3::text[], $4::bigint[], $5::text[]) AS n (account, day, source, leads,
+		    value)
 		 GROUP BY account, day, source
 		    ON CONFLICT (account, day, source) DO UPDATE
 		   SET leads = old.leads + excluded.leads, value = trim_scale(old.value + excluded.value)`,
@@ -65,8 +69,8 @@ func (w *wins) save(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// winsOf compares the rows of leads with their new states. A concurrent erasure that deletes a lead's row also subtracts it, so the rows of
-// leads whose worth changes are locked.
+// winsOf compares the rows of leads with their new states. A concurrent erasure that deletes a lead's row also
+// subtracts it, so the rows of leads whose worth changes are locked.
 func winsOf(ctx context.Context, tx pgx.Tx, before, after []lead.State) (w wins, err error) {
 	var ids []string
 	for i := range before {

@@ -35,7 +35,9 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 			e.Type, e.Data, err = event.Encode(fact)
 			require.NoError(t, err)
 			e.Metadata.Account = "acme"
-			_, err = w.Store.Append(t.Context(), eventstore.Write{Stream: event.LeadStream(id), Expect: eventstore.Any, Events: []eventstore.Event{e}})
+			_, err = w.Store.Append(t.Context(), eventstore.Write{
+				Stream: event.LeadStream(id), Expect: eventstore.Any, Events: []eventstore.Event{e},
+			})
 			require.NoError(t, err)
 		}
 	}
@@ -45,7 +47,10 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 			id := w.NewID()
 			begun[id] = projectiontest.Start.Add(time.Duration(random.IntN(72)) * time.Hour)
 			put(id, event.LeadCreated{
-				ContactUID: w.NewID(), LeadFields: event.LeadFields{Name: "N", Status: pick("new", "won", "Won"), OpportunityID: "O", OpportunityValue: value()}, Source: pick("api", "website"),
+				ContactUID: w.NewID(),
+				LeadFields: event.LeadFields{
+					Name: "N", Status: pick("new", "won", "Won"), OpportunityID: "O", OpportunityValue: value(),
+				}, Source: pick("api", "website"),
 			})
 			leads = append(leads, id)
 			continue
@@ -54,7 +59,12 @@ func deals(t *testing.T, w *projectiontest.World, seed uint64, steps int) {
 		id := leads[i]
 		switch {
 		case n < 80:
-			put(id, event.LeadMerged{Source: "chatbot", LeadFields: event.LeadFields{Status: pick("", "lost", "won"), OpportunityID: "O", OpportunityValue: value()}})
+			put(id, event.LeadMerged{
+				Source: "chatbot",
+				LeadFields: event.LeadFields{
+					Status: pick("", "lost", "won"), OpportunityID: "O", OpportunityValue: value(),
+				},
+			})
 		case n < 90:
 			leads = append(leads[:i:i], leads[i+1:]...)
 			into := leads[random.IntN(len(leads))]
@@ -104,9 +114,14 @@ func TestWonDay_SumsWonLeads(t *testing.T) {
 func TestWonDay_NoRowForZeroLeads(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
-	for i, after := range []event.Data{event.LeadMerged{LeadFields: event.LeadFields{Status: "lost"}}, event.LeadErased{}, event.LeadJoinedInto{Into: w.NewID()}} {
+	for i, after := range []event.Data{
+		event.LeadMerged{LeadFields: event.LeadFields{Status: "lost"}}, event.LeadErased{},
+		event.LeadJoinedInto{Into: w.NewID()},
+	} {
 		id := w.NewID()
-		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "won", OpportunityValue: "1.50"}, Source: "api"})
+		w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
+			LeadFields: event.LeadFields{Name: "N", Status: "won", OpportunityValue: "1.50"}, Source: "api",
+		})
 		w.Project(t)
 		require.Equal(t, []string{"(acme,2026-03-01,api,1,1.5)"}, w.DumpTable(t, "views", "won_day"), i)
 		w.Append(t, "acme", event.LeadStream(id), after)
@@ -115,18 +130,23 @@ func TestWonDay_NoRowForZeroLeads(t *testing.T) {
 	}
 }
 
-// The rows of an erased person are deleted from copies, including a copy that a replay is building. When the replay reaches the erasure, no
-// row has the value.
+// The rows of an erased person are deleted from copies, including a copy that a replay is building. When the replay
+// reaches the erasure, no row has the value.
 func TestWonDay_ForgottenInCopies(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	var won []string
 	for n := range 4 {
 		won = append(won, w.NewID())
-		w.Append(t, "acme", event.LeadStream(won[n]), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "won", OpportunityValue: fmt.Sprint(n, ".5")}, Source: "api"})
+		w.Append(t, "acme", event.LeadStream(won[n]), event.LeadCreated{
+			LeadFields: event.LeadFields{Name: "N", Status: "won", OpportunityValue: fmt.Sprint(n, ".5")},
+			Source:     "api",
+		})
 	}
 	busy := w.NewID()
-	w.Append(t, "acme", event.LeadStream(busy), event.LeadCreated{LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api"})
+	w.Append(t, "acme", event.LeadStream(busy), event.LeadCreated{
+		LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api",
+	})
 	for range 5 { // several batches
 		var facts []event.Data
 		for range 1000 {

@@ -35,11 +35,13 @@ func inDuckDB[T any](t *testing.T, sheet Sheet[T], items ...T) (c compared) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(files, sheet.Name+"."+string(format)), out.Bytes(), 0o600))
 	}
-	compare := exec.CommandContext(t.Context(), "node", filepath.Join(npmtest.Install(t, "testdata/duckdb"), "compare.js"), files, sheet.Name)
+	compare := exec.CommandContext(t.Context(), "node",
+		filepath.Join(npmtest.Install(t, "testdata/duckdb"), "compare.js"), files, sheet.Name)
 	output, err := compare.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &c, json.MatchCaseInsensitiveNames(true)), "%s", output)
+	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &c, json.MatchCaseInsensitiveNames(true)),
+		"%s", output)
 	require.Zero(t, c.Differing, "%s", output)
 	require.Equal(t, []int{len(items), len(items)}, []int{c.Parquet, c.CSV})
 	return c
@@ -51,18 +53,23 @@ func TestParquet_DuckDBReadsLeads(t *testing.T) {
 	var leads []query.Lead
 	for i := range 3000 { // several pages
 		l := query.Lead{CreatedAt: query.Timestamp(at.Add(time.Duration(i) * time.Hour))}
-		l.Record = lead.Record{LeadID: fmt.Sprint("lead", i), Name: "Zoë \"李\", Łukasz\nRao", Status: "new", OpportunityValue: jsontext.Value("null")}
+		l.Record = lead.Record{
+			LeadID: fmt.Sprint("lead", i), Name: "Zoë \"李\", Łukasz\nRao", Status: "new",
+			OpportunityValue: jsontext.Value("null"),
+		}
 		if i%3 == 0 {
 			id := fmt.Sprint("opportunity", i)
-			l.OpportunityID, l.OpportunityValue, l.UpdatedAt = &id, jsontext.Value([]string{"120000", "0", "12.5", "99999999999.9999"}[i/3%4]), l.CreatedAt
+			l.OpportunityID, l.OpportunityValue, l.UpdatedAt = &id,
+				jsontext.Value([]string{"120000", "0", "12.5", "99999999999.9999"}[i/3%4]), l.CreatedAt
 			l.CustomFields = map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`), "n": jsontext.Value("1.50")}
 		}
 		leads = append(leads, l)
 	}
 	require.Equal(t, []string{
-		"leadId VARCHAR", "contactUID VARCHAR", "name VARCHAR", "phone VARCHAR", "email VARCHAR", "status VARCHAR", "leadTemperature VARCHAR",
-		"opportunityValue DECIMAL(38,4)", "opportunityId VARCHAR", "source VARCHAR", "createdAt TIMESTAMP WITH TIME ZONE",
-		"updatedAt TIMESTAMP WITH TIME ZONE", "customFields JSON", "consents JSON",
+		"leadId VARCHAR", "contactUID VARCHAR", "name VARCHAR", "phone VARCHAR", "email VARCHAR", "status VARCHAR",
+		"leadTemperature VARCHAR", "opportunityValue DECIMAL(38,4)", "opportunityId VARCHAR", "source VARCHAR",
+		"createdAt TIMESTAMP WITH TIME ZONE", "updatedAt TIMESTAMP WITH TIME ZONE", "customFields JSON",
+		"consents JSON",
 	}, inDuckDB(t, Leads(), leads...).Types)
 }
 
@@ -76,8 +83,11 @@ func TestParquet_DuckDBReadsLists(t *testing.T) {
 	types := inDuckDB(t, Sources(), entries...).Types
 	require.Contains(t, types, "arrivals BIGINT")
 	require.Contains(t, types, "changed VARCHAR[]")
-	rows := []query.AttributionRow{{Key: "website", Touches: 2, Conversions: "0.333333", Value: "40000.5"}, {Key: "(none)"}}
-	require.Equal(t, []string{"key VARCHAR", "touches BIGINT", "conversions DECIMAL(38,6)", "value DECIMAL(38,4)"}, inDuckDB(t, Attribution(), rows...).Types)
+	rows := []query.AttributionRow{
+		{Key: "website", Touches: 2, Conversions: "0.333333", Value: "40000.5"}, {Key: "(none)"},
+	}
+	require.Equal(t, []string{"key VARCHAR", "touches BIGINT", "conversions DECIMAL(38,6)", "value DECIMAL(38,4)"},
+		inDuckDB(t, Attribution(), rows...).Types)
 }
 
 func TestParquet_DuckDBReadsEvents(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package export writes the results of queries as CSV, JSON lines or Parquet. sheets.go has the columns of each list. It buffers few rows,
-// so that an export of any size needs the same memory.
+// Package export writes the results of queries as CSV, JSON lines or Parquet. sheets.go has the columns of each list.
+// It buffers few rows, so that an export of any size needs the same memory.
 package export
 
 import (
@@ -42,8 +42,8 @@ type Sheet[T any] struct {
 	Columns []Column[T]
 }
 
-// Write writes items and returns how many. It calls begin once, before it writes the first byte but not before it has the first
-// item, so that an early error can still be answered with a status of its own.
+// Write writes items and returns how many. It calls begin once, before it writes the first byte but not before it has
+// the first item, so that an early error can still be answered with a status of its own.
 func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], begin func()) (written int, err error) {
 	var out writer[T]
 	begun := false
@@ -74,8 +74,8 @@ func (s Sheet[T]) Write(w io.Writer, format Format, items iter.Seq2[T, error], b
 	return written, out.close()
 }
 
-// While yields items until admitted, which it calls before each, returns an error, because the credential of a slow reader may expire
-// during an export.
+// While yields items until admitted, which it calls before each, returns an error, because the credential of a slow
+// reader may expire during an export.
 func While[T any](admitted func() error, items iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for item, err := range items {
@@ -142,9 +142,9 @@ func (o objects[T]) write(item T) error {
 
 func (objects[T]) close() error { return nil }
 
-// Defused adds apostrophes to a cell that a spreadsheet could read as a formula, also after invisible characters, which some drop. A part of
-// a cell could be read as one too: where decimals have commas, spreadsheets separate cells at semicolons, and do not see the quotes around a
-// cell. Apostrophes of the original can be told from added ones.
+// Defused adds apostrophes to a cell that a spreadsheet could read as a formula, also after invisible characters, which
+// some drop. A part of a cell could be read as one too: where decimals have commas, spreadsheets separate cells at
+// semicolons, and do not see the quotes around a cell. Apostrophes of the original can be told from added ones.
 func Defused(cell string) string {
 	if strings.ContainsAny(cell, ";\t\r\n") {
 		cell = innerFormula.ReplaceAllString(cell, "$1'$2")
@@ -173,8 +173,8 @@ func defusedJSON(cell string) string {
 	})
 }
 
-// notShown are quotes and characters without a glyph: of formats and controls but tabs and ends of lines, fillers, and variation selectors.
-// Package leadfile has the same ones.
+// notShown are quotes and characters without a glyph: of formats and controls but tabs and ends of lines, fillers, and
+// variation selectors. Package leadfile has the same ones.
 const notShown = `['"\p{Cf}\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]*`
 
 var (

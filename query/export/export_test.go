@@ -25,8 +25,9 @@ func TestCSV_EscapesFormulas(t *testing.T) {
 		require.Equal(t, cell, Defused(cell))
 	}
 	for cell, want := range map[string]string{
-		"x;=cmd|' /c calc'!A0": "x;'=cmd|' /c calc'!A0", "x;'=1;;-1": "x;''=1;;'-1", "x\t+1": "x\t'+1", "x\n=1": "x\n'=1", "x\r\n@a": "x\r\n'@a",
-		`x;"=1`: `x;'"=1`, "x;\u200b=1": "x;'\u200b=1", "x\n\n=1": "x\n\n'=1", "x;\u00ad\n=1": "x;\u00ad\n'=1", "x;＝1": "x;'＝1", "=1;=2": "'=1;'=2", "\t=1": "'\t'=1",
+		"x;=cmd|' /c calc'!A0": "x;'=cmd|' /c calc'!A0", "x;'=1;;-1": "x;''=1;;'-1", "x\t+1": "x\t'+1",
+		"x\n=1": "x\n'=1", "x\r\n@a": "x\r\n'@a", `x;"=1`: `x;'"=1`, "x;\u200b=1": "x;'\u200b=1", "x\n\n=1": "x\n\n'=1",
+		"x;\u00ad\n=1": "x;\u00ad\n'=1", "x;＝1": "x;'＝1", "=1;=2": "'=1;'=2", "\t=1": "'\t'=1",
 	} {
 		require.Equal(t, want, Defused(cell), "a spreadsheet may split at another delimiter than the comma")
 	}
@@ -37,7 +38,10 @@ func TestCSV_ImportRestoresText(t *testing.T) {
 	t.Parallel()
 	columns, err := leadfile.MapColumns([]string{"Notes"}, leadfile.Options{})
 	require.NoError(t, err)
-	part := rapid.SampledFrom([]string{"=", "+", "＝", "@", "'", `"`, ";", "\n", "\r", "\t", "\ufeff", "\u200b", "\u00ad", "\u202e", "\u3164", "\x1f", "x", " "})
+	part := rapid.SampledFrom([]string{
+		"=", "+", "＝", "@", "'", `"`, ";", "\n", "\r", "\t", "\ufeff", "\u200b", "\u00ad", "\u202e", "\u3164", "\x1f",
+		"x", " ",
+	})
 	rapid.Check(t, func(t *rapid.T) {
 		text := "x" + strings.Join(rapid.SliceOf(part).Draw(t, "text"), "")
 		text = text[rapid.IntRange(0, 1).Draw(t, "from"):]
@@ -55,8 +59,9 @@ func TestCSV_ImportRestoresText(t *testing.T) {
 func TestCSV_EscapesFormulasInJSON(t *testing.T) {
 	t.Parallel()
 	for cell, want := range map[string]string{
-		`{"k":"a;=1"}`: `{"k":"a;\u003d1"}`, `{"a;-":["x;'@y",-1]}`: `{"a;\u002d":["x;'\u0040y",-1]}`, `{"k":"a;＝1"}`: `{"k":"a;\uff1d1"}`,
-		`{"k":"a; b=1;"}`: `{"k":"a; b=1;"}`, `{"k;":-1}`: `{"k;":-1}`, `[";",-1]`: `[";",-1]`, `{"k":"=1"}`: `{"k":"=1"}`,
+		`{"k":"a;=1"}`: `{"k":"a;\u003d1"}`, `{"a;-":["x;'@y",-1]}`: `{"a;\u002d":["x;'\u0040y",-1]}`,
+		`{"k":"a;＝1"}`: `{"k":"a;\uff1d1"}`, `{"k":"a; b=1;"}`: `{"k":"a; b=1;"}`, `{"k;":-1}`: `{"k;":-1}`,
+		`[";",-1]`: `[";",-1]`, `{"k":"=1"}`: `{"k":"=1"}`,
 	} {
 		text := JSON("metadata", func(cell string) string { return cell }).text(cell)
 		require.Equal(t, want, text)

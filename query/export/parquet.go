@@ -6,8 +6,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// Bounds of the memory of a Parquet file: values that are not yet in pages, and pages whose row group is not complete. The pages are
-// encoded and mostly compressed.
+// Bounds of the memory of a Parquet file: values that are not yet in pages, and pages whose row group is not complete.
+// The pages are encoded and mostly compressed.
 const (
 	parquetRows       = 1024
 	parquetBytes      = 512 << 10 // of texts
@@ -28,7 +28,8 @@ type table[T any] struct {
 func newTable[T any](w io.Writer, s Sheet[T]) *table[T] {
 	root := &record{Group: parquet.Group{}}
 	options := []parquet.WriterOption{
-		parquet.Compression(&parquet.Snappy), parquet.CreatedBy("leadlog", "", ""), parquet.DataPageStatistics(true), parquet.PageBufferSize(128 << 10),
+		parquet.Compression(&parquet.Snappy), parquet.CreatedBy("leadlog", "", ""), parquet.DataPageStatistics(true),
+		parquet.PageBufferSize(128 << 10),
 	}
 	t := &table[T]{columns: s.Columns, cells: make([]cells, len(s.Columns))}
 	for i, c := range s.Columns {

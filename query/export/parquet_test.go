@@ -71,7 +71,10 @@ func TestParquet_ValuesRoundTrip(t *testing.T) {
 	opportunity := "01M856FQ6YWSQMJBSQVP8ATXMZ"
 	at := time.Date(2026, 11, 1, 9, 30, 0, 123_000_000, time.UTC)
 	file := written(t, Leads(),
-		query.Lead{Record: lead.Record{LeadID: "a", Name: "=1", OpportunityValue: jsontext.Value("null")}, CreatedAt: query.Timestamp(at)},
+		query.Lead{
+			Record:    lead.Record{LeadID: "a", Name: "=1", OpportunityValue: jsontext.Value("null")},
+			CreatedAt: query.Timestamp(at),
+		},
 		query.Lead{Record: lead.Record{
 			LeadID: "b", OpportunityID: &opportunity, OpportunityValue: jsontext.Value("12.5"),
 			CustomFields: map[string]jsontext.Value{"b": jsontext.Value("2"), "a": jsontext.Value(`"x"`)},
@@ -133,8 +136,8 @@ func TestParquet_Decimals(t *testing.T) {
 	})
 }
 
-// The test writes several row groups and measures the memory during the write. Objects may be so large that the minimum and maximum
-// of each page, which the writer keeps, would add up.
+// The test writes several row groups and measures the memory during the write. Objects may be so large that the minimum
+// and maximum of each page, which the writer keeps, would add up.
 func TestParquet_BoundedMemory(t *testing.T) {
 	t.Parallel()
 	note := jsontext.Value(`"` + strings.Repeat("x", 30_000) + `"`)
@@ -143,7 +146,8 @@ func TestParquet_BoundedMemory(t *testing.T) {
 		sheet Sheet[int]
 	}{
 		{50_000, Sheet[int]{"numbers", []Column[int]{
-			Text("text", func(n int) string { return fmt.Sprintf("%0512d", n) }), Category("term", func(n int) string { return strings.Repeat("x", n%7) }),
+			Text("text", func(n int) string { return fmt.Sprintf("%0512d", n) }),
+			Category("term", func(n int) string { return strings.Repeat("x", n%7) }),
 		}}},
 		{10_000, Sheet[int]{"objects", []Column[int]{
 			Object("object", func(int) map[string]jsontext.Value { return map[string]jsontext.Value{"note": note} }),
@@ -174,9 +178,11 @@ func BenchmarkSheet_Formats(b *testing.B) {
 	opportunity := "01M856FQ6YWSQMJBSQVP8ATXMZ"
 	at := query.Timestamp(time.Date(2026, 11, 1, 9, 30, 0, 123_000_000, time.UTC))
 	item := query.Lead{Record: lead.Record{
-		LeadID: "01M856FQ6YWSQMJBSQVP8ATXMZ", ContactUID: "6a1d6b4e-8df8-4b34-a4a5-4dd4e8a1f7b1", Name: "Asha Rao", Phone: "+919876543210",
-		Email: "asha@example.com", Status: "new", LeadTemperature: "warm", Source: "website", OpportunityID: &opportunity,
-		OpportunityValue: jsontext.Value("120000"), CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
+		LeadID: "01M856FQ6YWSQMJBSQVP8ATXMZ", ContactUID: "6a1d6b4e-8df8-4b34-a4a5-4dd4e8a1f7b1", Name: "Asha Rao",
+		Phone: "+919876543210", Email: "asha@example.com", Status: "new", LeadTemperature: "warm", Source: "website",
+		OpportunityID:    &opportunity,
+		OpportunityValue: jsontext.Value("120000"),
+		CustomFields:     map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
 	}, CreatedAt: at, UpdatedAt: at}
 	for _, format := range []Format{CSV, NDJSON, Parquet} {
 		b.Run(string(format), func(b *testing.B) {

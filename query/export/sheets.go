@@ -198,7 +198,9 @@ func Endpoints() Sheet[query.Endpoint] {
 		Text("description", func(e item) string { return e.Description }),
 		Text("filter", func(e item) string { return e.Filter }),
 		Category("ordering", func(e item) string { return e.Ordering }),
-		Amount("rateLimit", func(e item) string { return strconv.FormatFloat(math.Round(e.RateLimit*1e4)/1e4, 'f', -1, 64) }),
+		Amount("rateLimit", func(e item) string {
+			return strconv.FormatFloat(math.Round(e.RateLimit*1e4)/1e4, 'f', -1, 64)
+		}),
 		Category("state", func(e item) string { return e.State }),
 		Optional("disabledReason", func(e item) *string { return e.DisabledReason }),
 		Time("disabledAt", func(e item) query.Timestamp { return e.DisabledAt }),

@@ -1,9 +1,9 @@
 // Package logtree reads the tree of the whole log: its tiles (c2sp.org/tlog-tiles), its newest published checkpoint
-// (c2sp.org/tlog-checkpoint, with the cosignatures of witnesses), and the index of an event. Package projection/transparency writes the
-// tree, asynchronously.
+// (c2sp.org/tlog-checkpoint, with the cosignatures of witnesses), and the index of an event. Package
+// projection/transparency writes the tree, asynchronously.
 //
-// An inclusion proof of an event takes three calls: Checkpoint has the size and the signed text, LeafIndex the event's index, which is
-// covered when it is below that size, and Hashes is the reader for tlog.ProveRecord.
+// An inclusion proof of an event takes three calls: Checkpoint has the size and the signed text, LeafIndex the event's
+// index, which is covered when it is below that size, and Hashes is the reader for tlog.ProveRecord.
 package logtree
 
 import (
@@ -51,7 +51,8 @@ type Checkpoint struct {
 func (r Reader) Checkpoint(ctx context.Context) (c Checkpoint, err error) {
 	var root []byte
 	err = r.Pool.QueryRow(ctx, `
-		SELECT size, root, note FROM audit.checkpoint WHERE origin = $1 AND published_at IS NOT NULL ORDER BY size DESC LIMIT 1`, r.Origin).
+		SELECT size, root, note FROM audit.checkpoint WHERE origin = $1 AND published_at IS NOT NULL ORDER BY size DESC
+		LIMIT 1`, r.Origin).
 		Scan(&c.N, &root, &c.Note)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return c, ErrNoCheckpoint
@@ -62,13 +63,15 @@ func (r Reader) Checkpoint(ctx context.Context) (c Checkpoint, err error) {
 
 // Tile returns the hashes of a tile of height 8, which may be partial. It must lie within the published tree.
 func (r Reader) Tile(ctx context.Context, tile tlog.Tile) (hashes []byte, err error) {
-	if tile.H != torchwood.TileHeight || tile.L < 0 || tile.L > maxLevel || tile.W < 1 || tile.W > torchwood.TileWidth || tile.N < 0 || tile.N > maxTile {
+	if tile.H != torchwood.TileHeight || tile.L < 0 || tile.L > maxLevel || tile.W < 1 ||
+		tile.W > torchwood.TileWidth || tile.N < 0 || tile.N > maxTile {
 		return nil, ErrNoTile
 	}
 	err = r.Pool.QueryRow(ctx, `
 		SELECT substring(hashes FOR $4 * 32) FROM audit.tile
 		 WHERE origin = $1 AND level = $2 AND number = $3 AND octet_length(hashes) >= $4 * 32
-		   AND $3::bigint * 256 + $4 <= (SELECT max(size) FROM audit.checkpoint WHERE origin = $1 AND published_at IS NOT NULL) >> $2 * 8`,
+		   AND $3::bigint * 256 + $4 <= (SELECT max(size) FROM audit.checkpoint WHERE origin = $1
+		     AND published_at IS NOT NULL) >> $2 * 8`,
 		r.Origin, tile.L, tile.N, tile.W).Scan(&hashes)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, ErrNoTile
@@ -87,8 +90,8 @@ func (r Reader) Hashes(ctx context.Context) tlog.HashReader {
 	return schema.LogTree(r.Origin).Hashes(ctx, r.Pool)
 }
 
-// LeafIndex returns the index of the event at a position, and its leaf's bytes (audit.LogRecord). It reads at most the 256 events of
-// one tile. The error is ErrNotCovered while the tree is behind.
+// LeafIndex returns the index of the event at a position, and its leaf's bytes (audit.LogRecord). It reads at most the
+// 256 events of one tile. The error is ErrNotCovered while the tree is behind.
 func (r Reader) LeafIndex(ctx context.Context, position eventstore.Position) (index int64, record []byte, err error) {
 	var number, after int64
 	err = r.Pool.QueryRow(ctx, `

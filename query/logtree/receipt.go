@@ -21,8 +21,11 @@ var (
 	ErrErased = errors.New("the person of the event is erased")
 )
 
-// LeadEvent finds an event of a lead of an account, as it is stored. It finds those of erased leads too. The error is ErrNotFound.
-func (r Reader) LeadEvent(ctx context.Context, account, leadID string, is func(eventstore.Recorded) bool) (eventstore.Recorded, error) {
+// LeadEvent finds an event of a lead of an account, as it is stored. It finds those of erased leads too. The error is
+// ErrNotFound.
+func (r Reader) LeadEvent(
+	ctx context.Context, account, leadID string, is func(eventstore.Recorded) bool,
+) (eventstore.Recorded, error) {
 	if !event.ValidID(leadID) {
 		return eventstore.Recorded{}, ErrNotFound
 	}
@@ -40,8 +43,8 @@ func (r Reader) LeadEvent(ctx context.Context, account, leadID string, is func(e
 	return eventstore.Recorded{}, ErrNotFound
 }
 
-// Receipt returns the receipt of an event: a C2SP transparency log proof (c2sp.org/tlog-proof) with the newest published checkpoint.
-// The error is ErrNotCovered.
+// Receipt returns the receipt of an event: a C2SP transparency log proof (c2sp.org/tlog-proof) with the newest
+// published checkpoint. The error is ErrNotCovered.
 func (r Reader) Receipt(ctx context.Context, of eventstore.Position) ([]byte, error) {
 	checkpoint, err := r.Checkpoint(ctx)
 	if errors.Is(err, ErrNoCheckpoint) {
@@ -64,8 +67,8 @@ func (r Reader) Receipt(ctx context.Context, of eventstore.Position) ([]byte, er
 	return merkle.FormatProof(leaf, index, path, []byte(checkpoint.Note)), nil
 }
 
-// Evidence returns the evidence of an event of a lead, given in stored form: its content with the receipt. The errors are ErrErased and
-// ErrNotCovered.
+// Evidence returns the evidence of an event of a lead, given in stored form: its content with the receipt. The errors
+// are ErrErased and ErrNotCovered.
 func (r Reader) Evidence(ctx context.Context, stored eventstore.Recorded) (audit.Evidence, error) {
 	last, err := r.Log.Last(ctx, stored.Stream)
 	if err != nil {

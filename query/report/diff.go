@@ -85,8 +85,10 @@ func (f File) Parameters(after File) (differ []string) {
 		name          string
 		before, after any
 	}{
-		{"model", f.Model, after.Model}, {"since", shown(f.Since), shown(after.Since)}, {"until", shown(f.Until), shown(after.Until)},
-		{"window", f.Window, after.Window}, {"halfLife", f.HalfLife, after.HalfLife}, {"visits", f.Visits, after.Visits},
+		{"model", f.Model, after.Model}, {"since", shown(f.Since), shown(after.Since)},
+		{"until", shown(f.Until), shown(after.Until)},
+		{"window", f.Window, after.Window}, {"halfLife", f.HalfLife, after.HalfLife},
+		{"visits", f.Visits, after.Visits},
 	} {
 		if p.before != p.after {
 			differ = append(differ, fmt.Sprintf("%s: %v -> %v", p.name, p.before, p.after))
@@ -105,8 +107,8 @@ func shown(t *Time) string {
 	return string(text)
 }
 
-// Explain lists the rows that differ in two reports of one account, by one key, with the events behind each: those on the log between
-// the two positions, of the leads whose part of the row is another.
+// Explain lists the rows that differ in two reports of one account, by one key, with the events behind each: those on
+// the log between the two positions, of the leads whose part of the row is another.
 func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, error) {
 	changes := Changes(before, after)
 	if len(changes) == 0 {
@@ -124,7 +126,9 @@ func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, err
 		from, to = to, from
 	}
 	causes := map[string][]Cause{} // by lead
-	ledger, _, err := r.fold(ctx, after.Account, attribution.Key(after.By), to, func(e *eventstore.Recorded, leads []string) {
+	ledger, _, err := r.fold(ctx, after.Account, attribution.Key(after.By), to, func(
+		e *eventstore.Recorded, leads []string,
+	) {
 		if e.Position <= from {
 			return
 		}
@@ -153,7 +157,9 @@ func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, err
 		if !slices.Equal(wonBefore, wonAfter) {
 			changes[i].Events = append(changes[i].Events, causes[""]...)
 		}
-		slices.SortFunc(changes[i].Events, func(a, b Cause) int { return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Lead, b.Lead)) })
+		slices.SortFunc(changes[i].Events, func(a, b Cause) int {
+			return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Lead, b.Lead))
+		})
 	}
 	return changes, nil
 }

@@ -1,5 +1,6 @@
-// Package report makes reports that can be verified. It folds the log itself, not a view, and a report's file has the parameters and the
-// hash of the log beside the rows. A report that is made again has the same bytes, unless the log was changed.
+// Package report makes reports that can be verified. It folds the log itself, not a view, and a report's file has the
+// parameters and the hash of the log beside the rows. A report that is made again has the same bytes, unless the log
+// was changed.
 package report
 
 import (
@@ -50,9 +51,10 @@ type (
 
 // Log is the head of the tree over the whole log up to the position that a report is as of.
 type Log struct {
-	Epoch string `json:"epoch"` // id of the log that has the position: a copy in another store has other positions, but the same tree
-	Size  int64  `json:"size"`  // events
-	Root  string `json:"root"`  // hash in base64
+	// id of the log that has the position: a copy in another store has other positions, but the same tree
+	Epoch string `json:"epoch"`
+	Size  int64  `json:"size"` // events
+	Root  string `json:"root"` // hash in base64
 }
 
 // Time is a time as answers write it, to the millisecond.
@@ -147,7 +149,9 @@ func Parse(text []byte) (f File, err error) {
 
 // rules are those that the report was made by.
 func (f File) rules() attribution.Rules {
-	rules := attribution.Rules{Model: attribution.Model(f.Model), Window: time.Duration(f.Window), HalfLife: time.Duration(f.HalfLife)}
+	rules := attribution.Rules{
+		Model: attribution.Model(f.Model), Window: time.Duration(f.Window), HalfLife: time.Duration(f.HalfLife),
+	}
 	if f.Since != nil {
 		rules.Since = f.Since.Time
 	}
@@ -199,8 +203,8 @@ func (r Reading) fold(ctx context.Context, account string, by attribution.Key, e
 	return ledger, Log{Epoch: epoch, Size: of.N, Root: of.Hash.String()}, err
 }
 
-// locate returns a report with its position on this log. If the report was made of another log, which this one may be a copy of, it is the
-// position of the event that was the last one there; the end of a log that has fewer events.
+// locate returns a report with its position on this log. If the report was made of another log, which this one may be a
+// copy of, it is the position of the event that was the last one there; the end of a log that has fewer events.
 func (r Reading) locate(ctx context.Context, f File) (File, error) {
 	epoch, err := r.Store.Epoch(ctx)
 	if err != nil || f.Log.Epoch == epoch {
@@ -227,7 +231,10 @@ func (r Reading) locate(ctx context.Context, f File) (File, error) {
 	return f, nil
 }
 
-func (r Reading) take(ledger *attribution.Ledger, tree *merkle.Tiles, account string, e *eventstore.Examined, each func(*eventstore.Recorded, []string)) error {
+func (r Reading) take(
+	ledger *attribution.Ledger, tree *merkle.Tiles, account string, e *eventstore.Examined,
+	each func(*eventstore.Recorded, []string),
+) error {
 	leaf, err := audit.LogLeaf(e.Stored)
 	if err != nil {
 		return err

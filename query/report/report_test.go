@@ -26,9 +26,11 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func pick[T any](random *rand.Rand, from ...T) T { return from[random.IntN(len(from))] }
 
-// writeJourneys appends leads of two accounts that arrive, visit, are won, lost, joined and erased, and settings that change
-// the won stages. It returns the positions of all events.
-func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, events int) (positions []eventstore.Position) {
+// writeJourneys appends leads of two accounts that arrive, visit, are won, lost, joined and erased, and settings that
+// change the won stages. It returns the positions of all events.
+func writeJourneys(
+	t *testing.T, w *projectiontest.World, random *rand.Rand, events int,
+) (positions []eventstore.Position) {
 	t.Helper()
 	type leadState struct {
 		account, id string
@@ -37,7 +39,10 @@ func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, eve
 	var leads []leadState
 	values := []string{"", "", "0", "100", "0.0001", "99999.9999"}
 	campaign := func() event.Campaign {
-		return event.Campaign{UTMSource: pick(random, "", "google", "Google"), UTMMedium: pick(random, "", "cpc"), UTMCampaign: pick(random, "", "diwali", "eid")}
+		return event.Campaign{
+			UTMSource: pick(random, "", "google", "Google"), UTMMedium: pick(random, "", "cpc"),
+			UTMCampaign: pick(random, "", "diwali", "eid"),
+		}
 	}
 	visitor := func(account string) string {
 		return pick(random, "", "", event.VisitorStream(account, "a"), event.VisitorStream(account, "b"))
@@ -46,7 +51,10 @@ func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, eve
 		if random.IntN(4) > 0 {
 			return event.KeptArrival{}
 		}
-		return event.KeptArrival{IntakeID: pick(random, "01JQKXZ8V4W9H6M3T2R5N7P0AA", "01JQKXZ8V4W9H6M3T2R5N7P0AB"), ReceivedAt: projectiontest.Start.Add(time.Duration(random.IntN(events)) * time.Millisecond)}
+		return event.KeptArrival{
+			IntakeID:   pick(random, "01JQKXZ8V4W9H6M3T2R5N7P0AA", "01JQKXZ8V4W9H6M3T2R5N7P0AB"),
+			ReceivedAt: projectiontest.Start.Add(time.Duration(random.IntN(events)) * time.Millisecond),
+		}
 	}
 	for range events {
 		account := pick(random, "acme", "globex")
@@ -56,7 +64,8 @@ func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, eve
 			l := leadState{account: account, id: w.NewID()}
 			leads = append(leads, l)
 			created := event.LeadCreated{
-				Source: pick(random, "website", "google_ad", "api"), Campaign: campaign(), KeptArrival: kept(), Visitor: visitor(account),
+				Source: pick(random, "website", "google_ad", "api"), Campaign: campaign(), KeptArrival: kept(),
+				Visitor:    visitor(account),
 				LeadFields: event.LeadFields{Status: "new", OpportunityValue: pick(random, values...)},
 			}
 			if random.IntN(10) == 0 {
@@ -71,18 +80,29 @@ func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, eve
 		switch {
 		case n < 55:
 			data = event.LeadMerged{
-				Source: pick(random, "website", "whatsapp", "api"), Campaign: campaign(), KeptArrival: kept(), Visitor: visitor(account),
-				LeadFields: event.LeadFields{Status: pick(random, "", "", "", "won", "lost"), OpportunityValue: pick(random, values...)},
+				Source: pick(random, "website", "whatsapp", "api"), Campaign: campaign(), KeptArrival: kept(),
+				Visitor: visitor(account),
+				LeadFields: event.LeadFields{
+					Status: pick(random, "", "", "", "won", "lost"), OpportunityValue: pick(random, values...),
+				},
 			}
 		case n < 80:
-			data = event.LeadUpdated{LeadFields: event.LeadFields{Status: pick(random, "", "won", "WON", "sold", "lost"), OpportunityValue: pick(random, values...)}}
+			data = event.LeadUpdated{
+				LeadFields: event.LeadFields{
+					Status: pick(random, "", "won", "WON", "sold", "lost"), OpportunityValue: pick(random, values...),
+				},
+			}
 		case n < 84:
 			stream = event.AccountStream(account)
-			data = event.AccountConfigured{Stages: []string{pick(random, "new", "new", "won")}, WonStages: pick(random, nil, []string{"won", "sold"}, []string{"new"})}
+			data = event.AccountConfigured{
+				Stages:    []string{pick(random, "new", "new", "won")},
+				WonStages: pick(random, nil, []string{"won", "sold"}, []string{"new"}),
+			}
 		case n < 92:
 			stream = event.VisitorStream(account, pick(random, "a", "b"))
 			data = event.VisitorActed{
-				VisitorID: "v", Kind: "page_view", At: projectiontest.Start.Add(time.Duration(random.IntN(2*events)) * time.Millisecond),
+				VisitorID: "v", Kind: "page_view",
+				At:    projectiontest.Start.Add(time.Duration(random.IntN(2*events)) * time.Millisecond),
 				Touch: random.IntN(4) > 0, Campaign: campaign(),
 			}
 		case n < 96:
@@ -107,8 +127,9 @@ func writeJourneys(t *testing.T, w *projectiontest.World, random *rand.Rand, eve
 func someFilter(random *rand.Rand) query.AttributionFilter {
 	filter := query.AttributionFilter{
 		Rules: attribution.Rules{
-			Model:  attribution.Model(pick(random, attribution.Models()...)),
-			Window: pick(random, attribution.Day, attribution.MaxWindow), HalfLife: pick(random, attribution.MinHalfLife, attribution.Day),
+			Model:    attribution.Model(pick(random, attribution.Models()...)),
+			Window:   pick(random, attribution.Day, attribution.MaxWindow),
+			HalfLife: pick(random, attribution.MinHalfLife, attribution.Day),
 		},
 		By: attribution.Key(pick(random, attribution.Keys()...)), Visits: random.IntN(2) == 0,
 	}
@@ -127,7 +148,8 @@ func awaitConversions(t *testing.T, w *projectiontest.World) {
 	require.Eventually(t, func() bool {
 		var complete bool
 		err := w.Pool.QueryRow(t.Context(), `
-			SELECT coalesce((SELECT NOT EXISTS (SELECT FROM views.conversion_sweep) AND position = (SELECT max(position) FROM (
+			SELECT coalesce((SELECT NOT EXISTS (SELECT FROM views.conversion_sweep)
+			  AND position = (SELECT max(position) FROM (
 			           SELECT position FROM views.touch UNION ALL SELECT position FROM views.lead_change UNION ALL
 			           SELECT position FROM views.won_stages) AS rows)
 			          FROM views.conversion_state), false)`).Scan(&complete)
@@ -135,15 +157,17 @@ func awaitConversions(t *testing.T, w *projectiontest.World) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-// A replay kept the rows of conversions and their state. A lost row could not be built again, and after a restore of the log the
-// conversions of later positions were not built until the log had reached the old position. Later a replay left all of them to be built by
-// the live view.
+// A replay kept the rows of conversions and their state. A lost row could not be built again, and after a restore of
+// the log the conversions of later positions were not built until the log had reached the old position. Later a replay
+// left all of them to be built by the live view.
 func TestReplay_RebuildsConversions(t *testing.T) {
 	t.Parallel()
 	for what, spoil := range map[string]string{
-		"a lost row":                     `DELETE FROM views.conversion`,
-		"a state ahead of the log":       `UPDATE views.conversion_state SET position = 1000000`,
-		"a row that is not from the log": `INSERT INTO views.conversion SELECT 'other' || lead_id, since, until, account, at, value, touches, source, medium, campaign, utm_source, intake, credential FROM views.conversion`,
+		"a lost row":               `DELETE FROM views.conversion`,
+		"a state ahead of the log": `UPDATE views.conversion_state SET position = 1000000`,
+		"a row that is not from the log": `INSERT INTO views.conversion SELECT 'other' || lead_id, since, until,
+			account, at, value, touches, source, medium, campaign, utm_source, intake, credential
+			FROM views.conversion`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +184,8 @@ func TestReplay_RebuildsConversions(t *testing.T) {
 	}
 }
 
-// The view yields the same report as the log, as of any position, also after later events, and for any set of conversions with rows.
+// The view yields the same report as the log, as of any position, also after later events, and for any set of
+// conversions with rows.
 func TestReport_ViewEqualsLog(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {
@@ -179,7 +204,9 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 					account := pick(random, "acme", "globex")
 					answer, err := reader.Attribution(t.Context(), account, filter)
 					require.NoError(t, err)
-					want, err := log.Make(t.Context(), report.New(report.Parameters{Account: account, AttributionFilter: filter}))
+					want, err := log.Make(t.Context(), report.New(report.Parameters{
+						Account: account, AttributionFilter: filter,
+					}))
 					require.NoError(t, err)
 					require.Equal(t, want.Rows, answer.Rows, "%+v", filter)
 					require.Equal(t, want.Total, answer.Total, "%+v", filter)
@@ -198,7 +225,9 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 			require.Empty(t, compared[0].Differences)
 			require.NoError(t, compared[0].Err)
 
-			pgtest.Exec(t, w.Pool, `UPDATE views.conversion SET value = '77.0000' WHERE (lead_id, since) = (SELECT lead_id, since FROM views.conversion LIMIT 1)`)
+			pgtest.Exec(t, w.Pool,
+				`UPDATE views.conversion SET value = '77.0000'
+					WHERE (lead_id, since) = (SELECT lead_id, since FROM views.conversion LIMIT 1)`)
 			compared, err = w.Replay(view.Touch{}).Compare(t.Context(), 5)
 			require.NoError(t, err)
 			require.Len(t, compared[0].Differences, 1)
@@ -207,20 +236,26 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 	}
 }
 
-// A visit may be recorded long after it happened. It belongs to the lead that the visitor's lead was joined into, and the conversions of the
-// joined lead, which only reports as of an earlier position show, stay as they are.
+// A visit may be recorded long after it happened. It belongs to the lead that the visitor's lead was joined into, and
+// the conversions of the joined lead, which only reports as of an earlier position show, stay as they are.
 func TestConversions_VisitAfterJoin(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	joined, into, visitor := w.NewID(), w.NewID(), event.VisitorStream("acme", "a")
 	created := event.LeadCreated{Source: "website", Visitor: visitor, LeadFields: event.LeadFields{Status: "new"}}
-	w.Append(t, "acme", event.LeadStream(joined), created, event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
-	won := w.Append(t, "acme", event.LeadStream(into), event.LeadCreated{Source: "google_ad", LeadFields: event.LeadFields{Status: "won"}})
+	w.Append(t, "acme", event.LeadStream(joined), created, event.LeadUpdated{
+		LeadFields: event.LeadFields{Status: "won"},
+	})
+	won := w.Append(t, "acme", event.LeadStream(into), event.LeadCreated{
+		Source: "google_ad", LeadFields: event.LeadFields{Status: "won"},
+	})
 	w.Append(t, "acme", event.LeadStream(joined), event.LeadJoinedInto{Into: into})
 	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: joined})
 	w.Project(t)
 	awaitConversions(t, w)
-	visited := w.Append(t, "acme", visitor, event.VisitorActed{VisitorID: "v", Kind: "page_view", At: projectiontest.Start, Touch: true})
+	visited := w.Append(t, "acme", visitor, event.VisitorActed{
+		VisitorID: "v", Kind: "page_view", At: projectiontest.Start, Touch: true,
+	})
 	w.Project(t)
 	awaitConversions(t, w)
 	compared, err := w.Replay(view.Touch{}).Compare(t.Context(), 5)
@@ -248,10 +283,14 @@ func TestExplain_NamesEventsBehindEachRow(t *testing.T) {
 	created := func(source string) event.LeadCreated {
 		return event.LeadCreated{Source: source, LeadFields: event.LeadFields{Status: "new", OpportunityValue: "10"}}
 	}
-	w.Append(t, "acme", event.LeadStream(first), created("website"), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
+	w.Append(t, "acme", event.LeadStream(first), created("website"), event.LeadUpdated{
+		LeadFields: event.LeadFields{Status: "won"},
+	})
 	w.Append(t, "acme", event.LeadStream(second), created("google_ad"))
 	p := report.Parameters{Account: "acme", AttributionFilter: query.AttributionFilter{
-		Rules: attribution.Rules{Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife}, By: attribution.BySource,
+		Rules: attribution.Rules{
+			Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+		}, By: attribution.BySource,
 	}}
 	log := report.Reading{Store: w.Store}
 	at := func(position eventstore.Position) report.File {
@@ -271,16 +310,25 @@ func TestExplain_NamesEventsBehindEachRow(t *testing.T) {
 		for _, change := range changes {
 			lines = append(lines, change.String())
 			for _, cause := range change.Events {
-				lines = append(lines, fmt.Sprintf("%s of %s", cause.Type, map[string]string{first: "first", second: "second", "": "all"}[cause.Lead]))
+				lines = append(lines,
+					fmt.Sprintf("%s of %s", cause.Type, map[string]string{
+						first: "first", second: "second", "": "all",
+					}[cause.Lead]))
 			}
 		}
 		return lines
 	}
 	require.Empty(t, explained(before, before))
-	require.Equal(t, []string{`row "google_ad": no row -> touches 1, conversions 1.000000, value 10.0000`, "lead.updated of second"}, explained(before, middle))
-	require.Equal(t, []string{`row "google_ad": touches 1, conversions 1.000000, value 10.0000 -> no row`, "lead.updated of second"}, explained(middle, before))
+	require.Equal(t,
+		[]string{`row "google_ad": no row -> touches 1, conversions 1.000000, value 10.0000`, "lead.updated of second"},
+		explained(before, middle))
+	require.Equal(t,
+		[]string{`row "google_ad": touches 1, conversions 1.000000, value 10.0000 -> no row`, "lead.updated of second"},
+		explained(middle, before))
 
-	lost := at(w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{Stages: []string{"new"}, WonStages: []string{"lost"}}))
+	lost := at(w.Append(t, "acme", event.AccountStream("acme"), event.AccountConfigured{
+		Stages: []string{"new"}, WonStages: []string{"lost"},
+	}))
 	require.Equal(t, []string{
 		`row "google_ad": touches 1, conversions 1.000000, value 10.0000 -> no row`, "account.configured of all",
 		`row "website": touches 1, conversions 1.000000, value 10.0000 -> no row`, "account.configured of all",
@@ -296,24 +344,46 @@ func TestVerify_FindsFirstDifference(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	stream := event.LeadStream(w.NewID())
-	end := w.Append(t, "acme", stream, event.LeadCreated{Source: "website", LeadFields: event.LeadFields{Status: "won", OpportunityValue: "10"}})
+	end := w.Append(t, "acme", stream, event.LeadCreated{
+		Source: "website", LeadFields: event.LeadFields{Status: "won", OpportunityValue: "10"},
+	})
 	log := report.Reading{Store: w.Store}
-	made, err := log.Make(t.Context(), report.New(report.Parameters{Account: "acme", AttributionFilter: query.AttributionFilter{
-		Rules: attribution.Rules{Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife, Since: projectiontest.Start},
-		By:    attribution.BySource, AsOf: end,
-	}}))
+	made, err := log.Make(t.Context(),
+		report.New(report.Parameters{Account: "acme", AttributionFilter: query.AttributionFilter{
+			Rules: attribution.Rules{
+				Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+				Since: projectiontest.Start,
+			},
+			By: attribution.BySource, AsOf: end,
+		}}))
 	require.NoError(t, err)
 	text, err := made.Encode()
 	require.NoError(t, err)
 	w.Append(t, "acme", stream, event.LeadMerged{Source: "api"})
 	for what, c := range map[string]struct{ from, to, difference string }{
-		"nothing":      {``, ``, ``},
-		"a value":      {`"value": "10.0000"` + "\n    }\n  ]", `"value": "11.0000"` + "\n    }\n  ]", `row "website": touches 1, conversions 1.000000, value 11.0000 -> touches 1, conversions 1.000000, value 10.0000`},
-		"the total":    {`"conversions": "1.000000",` + "\n    " + `"value": "10.0000"` + "\n  }", `"conversions": "2.000000",` + "\n    " + `"value": "10.0000"` + "\n  }", `total: 2.000000 conversions, value 10.0000: the log gives 1.000000 and 10.0000`},
-		"a key":        {`"website"`, `"website2"`, `row "website": no row -> touches 1, conversions 1.000000, value 10.0000`},
-		"a parameter":  {`"since": "2026-03-01T09:00:00.000Z"`, `"since": "2027-03-01T09:00:00.000Z"`, `row "website": touches 1, conversions 1.000000, value 10.0000 -> no row`},
-		"the log":      {`"size": 1`, `"size": 2`, fmt.Sprintf("log up to position %d: the report has 2 events", end)},
-		"the position": {fmt.Sprintf(`"asOf": %d`, end), fmt.Sprintf(`"asOf": %d`, end+1), fmt.Sprintf("log up to position %d: the report has 1 events", end+1)},
+		"nothing": {``, ``, ``},
+		"a value": {
+			`"value": "10.0000"` + "\n    }\n  ]", `"value": "11.0000"` + "\n    }\n  ]",
+			`row "website": touches 1, conversions 1.000000, value 11.0000 -> touches 1, conversions 1.000000, ` +
+				`value 10.0000`,
+		},
+		"the total": {
+			`"conversions": "1.000000",` + "\n    " + `"value": "10.0000"` + "\n  }",
+			`"conversions": "2.000000",` + "\n    " + `"value": "10.0000"` + "\n  }",
+			`total: 2.000000 conversions, value 10.0000: the log gives 1.000000 and 10.0000`,
+		},
+		"a key": {
+			`"website"`, `"website2"`, `row "website": no row -> touches 1, conversions 1.000000, value 10.0000`,
+		},
+		"a parameter": {
+			`"since": "2026-03-01T09:00:00.000Z"`, `"since": "2027-03-01T09:00:00.000Z"`,
+			`row "website": touches 1, conversions 1.000000, value 10.0000 -> no row`,
+		},
+		"the log": {`"size": 1`, `"size": 2`, fmt.Sprintf("log up to position %d: the report has 2 events", end)},
+		"the position": {
+			fmt.Sprintf(`"asOf": %d`, end), fmt.Sprintf(`"asOf": %d`, end+1),
+			fmt.Sprintf("log up to position %d: the report has 1 events", end+1),
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			changed := strings.Replace(string(text), c.from, c.to, 1)
@@ -328,7 +398,10 @@ func TestVerify_FindsFirstDifference(t *testing.T) {
 			require.Contains(t, difference, c.difference)
 		})
 	}
-	for _, wrong := range []string{``, `{}`, `[]`, `{"report":"x"}`, strings.Replace(string(text), `"last"`, `"best"`, 1), strings.Replace(string(text), `"90d"`, `"90"`, 1), strings.Replace(string(text), `"rows"`, `"lines"`, 1)} {
+	for _, wrong := range []string{
+		``, `{}`, `[]`, `{"report":"x"}`, strings.Replace(string(text), `"last"`, `"best"`, 1),
+		strings.Replace(string(text), `"90d"`, `"90"`, 1), strings.Replace(string(text), `"rows"`, `"lines"`, 1),
+	} {
 		_, err := report.Parse([]byte(wrong))
 		require.Error(t, err, wrong)
 	}
@@ -346,7 +419,9 @@ func (m moved) Head(ctx context.Context) (eventstore.Position, error) {
 	return head * stretch, err
 }
 
-func (m moved) Subscribe(ctx context.Context, after eventstore.Position, filter eventstore.Filter) iter.Seq2[eventstore.Page, error] {
+func (m moved) Subscribe(
+	ctx context.Context, after eventstore.Position, filter eventstore.Filter,
+) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		for page, err := range m.Store.Subscribe(ctx, after/stretch, filter) {
 			page.Position *= stretch
@@ -365,7 +440,9 @@ func TestVerify_AfterMoveOfLog(t *testing.T) {
 	w := projectiontest.New(t)
 	lead := w.NewID()
 	parameters := report.Parameters{Account: "acme", AttributionFilter: query.AttributionFilter{
-		Rules: attribution.Rules{Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife}, By: attribution.BySource,
+		Rules: attribution.Rules{
+			Model: attribution.Last, Window: attribution.DefaultWindow, HalfLife: attribution.DefaultHalfLife,
+		}, By: attribution.BySource,
 	}}
 	make := func(store eventstore.Store, asOf eventstore.Position) report.File {
 		parameters.AsOf = asOf
@@ -373,9 +450,15 @@ func TestVerify_AfterMoveOfLog(t *testing.T) {
 		require.NoError(t, err)
 		return made
 	}
-	w.Append(t, "acme", event.LeadStream(lead), event.LeadCreated{Source: "website", LeadFields: event.LeadFields{Status: "new", OpportunityValue: "10"}})
-	before := make(w.Store, w.Append(t, "acme", event.LeadStream(lead), event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}}))
-	last := w.Append(t, "acme", event.LeadStream(lead), event.LeadUpdated{LeadFields: event.LeadFields{OpportunityValue: "20"}})
+	w.Append(t, "acme", event.LeadStream(lead), event.LeadCreated{
+		Source: "website", LeadFields: event.LeadFields{Status: "new", OpportunityValue: "10"},
+	})
+	before := make(w.Store, w.Append(t, "acme", event.LeadStream(lead), event.LeadUpdated{
+		LeadFields: event.LeadFields{Status: "won"},
+	}))
+	last := w.Append(t, "acme", event.LeadStream(lead), event.LeadUpdated{
+		LeadFields: event.LeadFields{OpportunityValue: "20"},
+	})
 	copied := report.Reading{Store: moved{w.Store}}
 	after := make(copied.Store, last*stretch)
 	require.NotEmpty(t, before.Rows)
@@ -405,7 +488,11 @@ func TestVerify_AfterMoveOfLog(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"report":"attribution","account":"acme","model":"last","by":"source","since":null,"until":null,"window":"90d","halfLife":"7d","visits":false,"asOf":7,"log":{"size":7,"root":"x"},"rows":[],"total":{"conversions":"0.000000","value":"0.0000"}}`))
+	f.Add(
+		[]byte(`{"report":"attribution","account":"acme","model":"last","by":"source","since":null,"until":null,` +
+			`"window":"90d","halfLife":"7d","visits":false,"asOf":7,"log":{"size":7,"root":"x"},"rows":[],` +
+			`"total":{"conversions":"0.000000","value":"0.0000"}}`),
+	)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		parsed, err := report.Parse(text)
 		if err != nil {

@@ -76,8 +76,8 @@ func Logger(c Output) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// Printable escapes text of a caller or a file, so that it cannot control a terminal. Control characters and those that change the
-// direction of text are written as Go writes them: \x1b or \u202e.
+// Printable escapes text of a caller or a file, so that it cannot control a terminal. Control characters and those that
+// change the direction of text are written as Go writes them: \x1b or \u202e.
 func Printable(text string) string {
 	var b strings.Builder
 	for _, r := range text {

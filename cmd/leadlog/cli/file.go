@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// File refuses a path at which no file can be written. Commands check it before work that takes long or cannot be undone.
+// File refuses a path at which no file can be written. Commands check it before work that takes long or cannot be
+// undone.
 func (c *Checker) File(name, path string) {
 	if err := tryFile(path); err != nil {
 		var at *fs.PathError

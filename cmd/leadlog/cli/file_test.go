@@ -54,7 +54,8 @@ func TestCheckerFile_RefusesBeforeWriting(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "earlier", string(text))
 	for bad, message := range map[string]string{
-		"": "it has no name", dir: "it is a directory", dir + "/none/head.txt": "no such file or directory", path + "/x": "not a directory",
+		"": "it has no name", dir: "it is a directory", dir + "/none/head.txt": "no such file or directory",
+		path + "/x": "not a directory",
 	} {
 		var check cli.Checker
 		check.File("--head", bad)

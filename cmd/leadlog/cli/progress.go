@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Progress shows the progress of a long command on stderr: on a terminal in one line that is redrawn, elsewhere in a new line every few
-// seconds.
+// Progress shows the progress of a long command on stderr: on a terminal in one line that is redrawn, elsewhere in a
+// new line every few seconds.
 type Progress struct {
 	w        io.Writer
 	terminal bool
@@ -80,7 +80,8 @@ func (p *Progress) Note(format string, args ...any) {
 
 // End prints the result and how long the command took.
 func (p *Progress) End(format string, args ...any) {
-	line := fmt.Sprintf("%s: %s (%s)", p.what, fmt.Sprintf(format, args...), time.Since(p.began).Round(time.Millisecond))
+	line := fmt.Sprintf("%s: %s (%s)", p.what, fmt.Sprintf(format, args...),
+		time.Since(p.began).Round(time.Millisecond))
 	p.write(line)
 	if p.terminal {
 		fmt.Fprintln(p.w)

@@ -33,8 +33,8 @@ type Target struct {
 	Intakes   []string // of the file's provider, whose arrivals some rows may be
 }
 
-// Run captures every row of the source, adds each result to the ledger, and shows its progress. Rows are processed like captures over
-// HTTP.
+// Run captures every row of the source, adds each result to the ledger, and shows its progress. Rows are processed like
+// captures over HTTP.
 func Run(ctx context.Context, progress io.Writer, source *Source, target Target, into Ledger) error {
 	rows := into.rows()
 	shown := cli.NewProgress(progress, into.name())
@@ -87,8 +87,8 @@ func Run(ctx context.Context, progress io.Writer, source *Source, target Target,
 func (t Target) arriving(r row) command.BatchArrival {
 	read := func(ctx context.Context) (command.CaptureLead, error) {
 		cmd := command.CaptureLead{
-			Admission: t.Admission, Body: r.body, Source: r.source, IdempotencyKey: r.key, ReceivedAt: r.record.ReceivedAt,
-			Import: true, MergeDuplicates: t.Merge,
+			Admission: t.Admission, Body: r.body, Source: r.source, IdempotencyKey: r.key,
+			ReceivedAt: r.record.ReceivedAt, Import: true, MergeDuplicates: t.Merge,
 		}
 		if r.err != nil || r.record.DeliveryID == "" {
 			return cmd, r.err
@@ -177,7 +177,8 @@ func (t *tally) total() uint64 { return t.created + t.merged + t.refused + t.bad
 
 func (t *tally) finished() event.ImportFinished {
 	return event.ImportFinished{
-		Rows: int(t.total()), Created: int(t.created), Merged: int(t.merged), Refused: int(t.refused), Invalid: int(t.bad), Repeated: int(t.before),
+		Rows: int(t.total()), Created: int(t.created), Merged: int(t.merged), Refused: int(t.refused),
+		Invalid: int(t.bad), Repeated: int(t.before),
 	}
 }
 
@@ -187,7 +188,8 @@ func (t *tally) rows() *tally { return t }
 func (t *tally) Rows() uint64 { return t.total() }
 
 func (t *tally) String() string {
-	text := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an earlier import",
+	text := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an "+
+		"earlier import",
 		t.total(), t.created, t.merged, t.refused, t.bad, t.before)
 	if t.erased > 0 {
 		text += fmt.Sprintf("; %d are of leads erased since", t.erased)
@@ -272,7 +274,8 @@ func (o *Outcomes) Close() error {
 	return errors.Join(o.table.Error(), o.file.Close())
 }
 
-// DryRun is the ledger of a dry run, which prints the rows that would be refused. Its handlers work on a draft of the log.
+// DryRun is the ledger of a dry run, which prints the rows that would be refused. Its handlers work on a draft of the
+// log.
 type DryRun struct {
 	tally
 	out   io.Writer

@@ -91,13 +91,14 @@ func (f File) Open() (_ *Source, err error) {
 	if tabular {
 		err = f.openTable(s)
 	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" || f.Skip != 0 || len(f.Keep) > 0 || f.At != "" {
-		err = cli.Usagef("--map, --keep, --at, --delimiter, --encoding and --skip apply only to CSV, and the file is JSON lines")
+		err = cli.Usagef("--map, --keep, --at, --delimiter, --encoding and --skip apply only to CSV, and the file " +
+			"is JSON lines")
 	}
 	return s, err
 }
 
-// Survey reads through the whole file once, so that nothing is imported from a file that cannot be read to its end. It prints what each
-// column becomes, and returns an error if a person must decide on that first. Yes is that decision.
+// Survey reads through the whole file once, so that nothing is imported from a file that cannot be read to its end. It
+// prints what each column becomes, and returns an error if a person must decide on that first. Yes is that decision.
 func (s *Source) Survey(w io.Writer, rules lead.Rules, now time.Time, yes bool) error {
 	s.rules = rules
 	if s.encoding == nil {
@@ -130,13 +131,16 @@ func (s *Source) Survey(w io.Writer, rules lead.Rules, now time.Time, yes bool) 
 	}
 	none, contacts := survey.Questions()
 	if none && s.columns.HeaderIsRow(rules.Region) {
-		return cli.Usagef("the first row must name the columns, and looks like a person: add a row such as name,phone,email before it")
+		return cli.Usagef("the first row must name the columns, and looks like a person: add a row such as " +
+			"name,phone,email before it")
 	}
 	if none {
-		return cli.Usagef("no column is a phone or an email%s: name one by --map \"COLUMN=phone\"%s", s.hint(contacts), s.titleHint())
+		return cli.Usagef("no column is a phone or an email%s: name one by --map \"COLUMN=phone\"%s",
+			s.hint(contacts), s.titleHint())
 	}
 	if len(contacts) > 0 && !yes {
-		return cli.Usagef("contacts would become custom fields%s: say what the column is by --map \"COLUMN=phone\", that it is none by "+
+		return cli.Usagef("contacts would become custom fields%s: say what the column is by --map \"COLUMN=phone\", "+
+			"that it is none by "+
 			"--keep \"COLUMN\", or --yes", s.hint(contacts))
 	}
 	return nil
@@ -200,14 +204,18 @@ const (
 	exportCSV = "export the contacts as CSV from the program that it comes from, and import that"
 )
 
-// others are kinds of files that have no table or JSON lines: how they begin, in lower case, what they are, and what to do.
+// others are kinds of files that have no table or JSON lines: how they begin, in lower case, what they are, and what to
+// do.
 var others = []struct{ begin, is, remedy string }{
 	{"pk\x03\x04", "a spreadsheet (XLSX), or another packed file", saveAsCSV + "; unpack a ZIP file"},
 	{"\xd0\xcf\x11\xe0", "an old Excel workbook (XLS)", saveAsCSV},
 	{"\x1f\x8b", "compressed by gzip", "unpack it"},
 	{"%pdf-", "a PDF, which is for printing", exportCSV},
 	{"{\\rtf", "a text document (RTF)", exportCSV},
-	{"begin:vcard", "a file of vCards", exportCSV + ", or import it into Google Contacts and export a Google CSV there"},
+	{
+		"begin:vcard", "a file of vCards",
+		exportCSV + ", or import it into Google Contacts and export a Google CSV there",
+	},
 	{"<?xml", "XML, as some programs export for Excel", saveAsCSV},
 	{"<!doctype html", "a web page (HTML), as some programs export for Excel", saveAsCSV},
 	{"<html", "a web page (HTML), as some programs export for Excel", saveAsCSV},
@@ -400,9 +408,9 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 
 // rows yields the rows of the file as bodies of captures, each with its key.
 //
-// The idempotency key is derived from the row's content and the number of equal rows before it, not from the file's name or the row's
-// number. So when a file is imported again, because the import was interrupted, rows were added or bad rows were corrected, only new
-// rows have an effect. Two equal rows in one file are two arrivals.
+// The idempotency key is derived from the row's content and the number of equal rows before it, not from the file's
+// name or the row's number. So when a file is imported again, because the import was interrupted, rows were added or
+// bad rows were corrected, only new rows have an effect. Two equal rows in one file are two arrivals.
 func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}

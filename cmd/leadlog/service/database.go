@@ -19,8 +19,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Open returns the URLs of the views' database and of the log. Without LEADLOG_DATABASE_URL it starts the private PostgreSQL
-// of the data directory, or uses the running one; the caller releases it with StopPrivate.
+// Open returns the URLs of the views' database and of the log. Without LEADLOG_DATABASE_URL it starts the private
+// PostgreSQL of the data directory, or uses the running one; the caller releases it with StopPrivate.
 func (d Database) Open(ctx context.Context, log *slog.Logger) (views, events string, private *pgdev.Server, err error) {
 	views = d.DatabaseURL
 	if views == "" {
@@ -42,13 +42,13 @@ func LogAddress(address string) string {
 	return withConnectDefaults(address)
 }
 
-// connectSeconds is the timeout of connecting to all hosts of an address, which are tried one after the other. An append waits as long,
-// so that it survives a failover to the next host.
+// connectSeconds is the timeout of connecting to all hosts of an address, which are tried one after the other. An
+// append waits as long, so that it survives a failover to the next host.
 const connectSeconds = 5
 
-// withConnectDefaults adds two parameters to an address of PostgreSQL, unless it or the environment has them. connect_timeout, because
-// the wait for a server that does not answer would never end. And the primary of several hosts, because the former primary may return
-// after a failover as a standby, which accepts no writes.
+// withConnectDefaults adds two parameters to an address of PostgreSQL, unless it or the environment has them.
+// connect_timeout, because the wait for a server that does not answer would never end. And the primary of several
+// hosts, because the former primary may return after a failover as a standby, which accepts no writes.
 func withConnectDefaults(address string) string {
 	config, err := pgconn.ParseConfig(address)
 	if err != nil { // it was checked before
@@ -78,8 +78,8 @@ func withConnectDefaults(address string) string {
 	return place + "?" + strings.Join(parameters, "&")
 }
 
-// splitPostgres splits an address of PostgreSQL before its parameters. It reads the address as PostgreSQL's own programs do and
-// not as net/url does: a password may contain ? and #, and a + in a parameter is not a space.
+// splitPostgres splits an address of PostgreSQL before its parameters. It reads the address as PostgreSQL's own
+// programs do and not as net/url does: a password may contain ? and #, and a + in a parameter is not a space.
 func splitPostgres(address string) (place, parameters string) {
 	user, rest := splitUser(address)
 	rest, parameters, _ = strings.Cut(rest, "?")

@@ -58,8 +58,14 @@ func FuzzPostgresURL(f *testing.F) {
 		require.NoError(t, err)
 		require.NotZero(t, config.ConnConfig.ConnectTimeout)
 		was, is := given.ConnConfig, config.ConnConfig
-		require.Equal(t, []any{was.Host, was.Port, was.User, was.Password, was.Database, was.RuntimeParams, len(was.Fallbacks), given.MaxConns},
-			[]any{is.Host, is.Port, is.User, is.Password, is.Database, is.RuntimeParams, len(is.Fallbacks), config.MaxConns})
+		require.Equal(t, []any{
+			was.Host, was.Port, was.User, was.Password, was.Database, was.RuntimeParams, len(was.Fallbacks),
+			given.MaxConns,
+		},
+			[]any{
+				is.Host, is.Port, is.User, is.Password, is.Database, is.RuntimeParams, len(is.Fallbacks),
+				config.MaxConns,
+			})
 	})
 }
 

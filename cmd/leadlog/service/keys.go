@@ -49,7 +49,8 @@ func (k KeyDir) Put(name, secret string) error {
 	return k.sync()
 }
 
-// generated returns a secret of 32 random bytes in base64. It makes the secret at the first call, and returns the same ever after.
+// generated returns a secret of 32 random bytes in base64. It makes the secret at the first call, and returns the same
+// ever after.
 func (k KeyDir) generated(name string) (string, error) {
 	if secret, err := k.Get(name); secret != "" || err != nil {
 		return secret, err
@@ -103,8 +104,8 @@ func (k KeyDir) write(name, secret string) (temporary string, err error) {
 	return file.Name(), nil
 }
 
-// makeDataDir creates the data directory above the KeyDir, unless it exists. Whatever the umask is, the user that PostgreSQL
-// runs as must be able to pass through it.
+// makeDataDir creates the data directory above the KeyDir, unless it exists. Whatever the umask is, the user that
+// PostgreSQL runs as must be able to pass through it.
 func (k KeyDir) makeDataDir() error {
 	dir := filepath.Dir(k.dir)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -113,8 +114,9 @@ func (k KeyDir) makeDataDir() error {
 	return errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711))
 }
 
-// Fill reads missing keys from the data directory. With generate, which dev sets, it creates those that do not exist there. Without
-// generate it reads them only for the private PostgreSQL, so that no service runs with keys that were not configured.
+// Fill reads missing keys from the data directory. With generate, which dev sets, it creates those that do not exist
+// there. Without generate it reads them only for the private PostgreSQL, so that no service runs with keys that were
+// not configured.
 func (s *Settings) Fill(generate bool) error {
 	if s.DatabaseURL != "" && !generate {
 		return nil
@@ -141,8 +143,8 @@ func (s *Settings) Fill(generate bool) error {
 	return nil
 }
 
-// orKept returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory; "" when there is
-// none.
+// orKept returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory; "" when
+// there is none.
 func (d Database) orKept(given, name string) (string, error) {
 	if given != "" || d.DatabaseURL != "" {
 		return given, nil
@@ -172,7 +174,8 @@ func (d SealedDatabase) sealKeys(check *cli.Checker) ([][]byte, error) {
 	return parseKeys(check, "LEADLOG_SEAL_KEY", key), nil
 }
 
-// Keys are the keys that a command needs to append to the log like the service: the key that names claims, and the seal keys.
+// Keys are the keys that a command needs to append to the log like the service: the key that names claims, and the seal
+// keys.
 type Keys struct {
 	Claim []byte
 	Seal  [][]byte
@@ -190,7 +193,8 @@ func (d SealedDatabase) Keys(claimKey string) (keys Keys, err error) {
 	return keys, errors.Join(err, check.Err())
 }
 
-// TreeSeed returns the seed of the key that signs checkpoints: this one or, for the private PostgreSQL, the one in the data directory.
+// TreeSeed returns the seed of the key that signs checkpoints: this one or, for the private PostgreSQL, the one in the
+// data directory.
 func (d Database) TreeSeed(key string) ([]byte, error) {
 	key, err := d.orKept(key, treeKeyFile)
 	if err != nil {

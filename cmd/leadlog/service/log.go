@@ -22,14 +22,16 @@ type EventLog interface {
 	Waiting() int // appends that are queued in this process
 }
 
-// OpenLog opens the log at a checked address: in EventStoreDB or in PostgreSQL, by the scheme. The schema in PostgreSQL must be of this
-// program's version. It fails if the log cannot be reached.
+// OpenLog opens the log at a checked address: in EventStoreDB or in PostgreSQL, by the scheme. The schema in PostgreSQL
+// must be of this program's version. It fails if the log cannot be reached.
 func OpenLog(ctx context.Context, address string, log *slog.Logger) (EventLog, error) {
 	return openWatchedLog(ctx, address, log, nil)
 }
 
 // openWatchedLog is OpenLog with a function, which may be nil, that is called for every batch written to PostgreSQL.
-func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch func(postgres.Batch)) (EventLog, error) {
+func openWatchedLog(
+	ctx context.Context, address string, log *slog.Logger, watch func(postgres.Batch),
+) (EventLog, error) {
 	if esdb.Understands(address) {
 		store, err := esdb.Open(ctx, esdb.Options{URL: address, Log: log})
 		if err != nil {
@@ -52,8 +54,8 @@ func openWatchedLog(ctx context.Context, address string, log *slog.Logger, watch
 	return store, nil
 }
 
-// SealedLog is a log that seals personal data with a key for each person. The keys are in the database of a log in PostgreSQL,
-// and otherwise in the database of the views.
+// SealedLog is a log that seals personal data with a key for each person. The keys are in the database of a log in
+// PostgreSQL, and otherwise in the database of the views.
 type SealedLog struct {
 	*sealed.Store
 	raw   EventLog      // the same log with events in stored form
@@ -63,7 +65,9 @@ type SealedLog struct {
 }
 
 // openSealedLog is OpenLog for a log with personal data. Without keys, reading a sealed event is an error.
-func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (*SealedLog, error) {
+func openSealedLog(
+	ctx context.Context, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger,
+) (*SealedLog, error) {
 	raw, err := OpenLog(ctx, address, log)
 	if err != nil {
 		return nil, err
@@ -71,9 +75,11 @@ func openSealedLog(ctx context.Context, address string, views *pgxpool.Pool, key
 	return sealLog(ctx, raw, address, views, keys, log)
 }
 
-// sealLog wraps the log at an address, whose events are in stored form, into one that seals personal data. Closing the result closes raw,
-// and so does an error.
-func sealLog(ctx context.Context, raw EventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger) (_ *SealedLog, err error) {
+// sealLog wraps the log at an address, whose events are in stored form, into one that seals personal data. Closing the
+// result closes raw, and so does an error.
+func sealLog(
+	ctx context.Context, raw EventLog, address string, views *pgxpool.Pool, keys [][]byte, log *slog.Logger,
+) (_ *SealedLog, err error) {
 	l := &SealedLog{raw: raw}
 	defer func() {
 		if err != nil {

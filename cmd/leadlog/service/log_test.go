@@ -16,7 +16,8 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 func TestSealedLog_KeyQueriesAreBounded(t *testing.T) {
 	t.Parallel()
 	views := pgtest.Pool(t, pgtest.Database(t))
-	log, err := openSealedLog(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate), views, nil, slog.New(slog.DiscardHandler))
+	log, err := openSealedLog(t.Context(), pgtest.DatabaseFrom(t, "log", postgres.Migrate), views, nil,
+		slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	t.Cleanup(log.Close)
 	config := log.keys.Config()

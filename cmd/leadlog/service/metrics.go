@@ -29,11 +29,13 @@ var (
 	viewLag = prometheus.NewDesc("leadlog_projection_lag_positions",
 		"Positions between a view and the head of the log.", []string{"projector"}, nil)
 	viewDelay = prometheus.NewDesc("leadlog_projection_lag_seconds",
-		"Age of the oldest event that a view has not applied; 0 when it has applied all that concern it.", []string{"projector"}, nil)
+		"Age of the oldest event that a view has not applied; 0 when it has applied all that concern it.",
+		[]string{"projector"}, nil)
 	viewFailures = prometheus.NewDesc("leadlog_projection_failures_total",
 		"Failed attempts to bring a view forward.", []string{"projector"}, nil)
 	viewState = prometheus.NewDesc("leadlog_projection_state",
-		"1 for the state that a projector is in: running, standby, failed or stale.", []string{"projector", "state"}, nil)
+		"1 for the state that a projector is in: running, standby, failed or stale.",
+		[]string{"projector", "state"}, nil)
 )
 
 func (v viewMetrics) Describe(descs chan<- *prometheus.Desc) {
@@ -59,7 +61,8 @@ func report(ctx context.Context, runner *projection.Runner, metrics chan<- prome
 	views, err := runner.Status(ctx)
 	for _, view := range views {
 		metrics <- prometheus.MustNewConstMetric(viewPosition, prometheus.GaugeValue, float64(view.Position), view.Name)
-		metrics <- prometheus.MustNewConstMetric(viewFailures, prometheus.CounterValue, float64(view.Failures), view.Name)
+		metrics <- prometheus.MustNewConstMetric(viewFailures, prometheus.CounterValue,
+			float64(view.Failures), view.Name)
 		metrics <- prometheus.MustNewConstMetric(viewState, prometheus.GaugeValue, 1, view.Name, string(view.State))
 		if err == nil {
 			metrics <- prometheus.MustNewConstMetric(viewLag, prometheus.GaugeValue, float64(view.Lag), view.Name)
@@ -81,12 +84,15 @@ func (useMetrics) Describe(descs chan<- *prometheus.Desc) { descs <- usesSampled
 
 func (m useMetrics) Collect(metrics chan<- prometheus.Metric) {
 	m.uses.Counts(func(eventType string, recorded, dropped uint64) {
-		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue, float64(recorded), eventType, "recorded")
-		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue, float64(dropped), eventType, "dropped")
+		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue,
+			float64(recorded), eventType, "recorded")
+		metrics <- prometheus.MustNewConstMetric(usesSampled, prometheus.CounterValue,
+			float64(dropped), eventType, "dropped")
 	})
 }
 
-// deliveryMetrics count deliveries of all endpoints together: a label per endpoint would grow with the number of customers.
+// deliveryMetrics count deliveries of all endpoints together: a label per endpoint would grow with the number of
+// customers.
 type deliveryMetrics struct {
 	courier  *courier.Courier
 	attempts *prometheus.HistogramVec
@@ -118,7 +124,8 @@ var (
 	deliveryOldestDue = prometheus.NewDesc("leadlog_delivery_oldest_due_seconds",
 		"How long the longest waiting delivery has been due, of all processes, as of at most 10 seconds ago.", nil, nil)
 	eventsDeferred = prometheus.NewDesc("leadlog_delivery_events_deferred",
-		"Events that wait for the filters of webhook endpoints, because those of their accounts cost much, as of at most 10 seconds ago.", nil, nil)
+		"Events that wait for the filters of webhook endpoints, because those of their accounts cost much, as of at "+
+			"most 10 seconds ago.", nil, nil)
 	oldestDeferred = prometheus.NewDesc("leadlog_delivery_oldest_deferred_seconds",
 		"How long the longest waiting of these events has waited, as of at most 10 seconds ago.", nil, nil)
 )
@@ -176,8 +183,9 @@ type fetchMetrics struct {
 
 func newFetchMetrics() *fetchMetrics {
 	m := &fetchMetrics{attempts: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "leadlog_fetch_attempt_seconds",
-		Help:    "How long attempts of this process to fetch announced leads took, by their outcome: success or failure.",
+		Name: "leadlog_fetch_attempt_seconds",
+		Help: "How long attempts of this process to fetch announced leads took, by their outcome: success " +
+			"or failure.",
 		Buckets: attemptSeconds,
 	}, []string{"outcome"})}
 	m.attempts.WithLabelValues("success") // exports it as 0 from the start
@@ -229,8 +237,9 @@ var appendSeconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25,
 func newLogMetrics() *logMetrics {
 	m := &logMetrics{
 		appends: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "leadlog_append_seconds",
-			Help:    "How long appends took, by outcome: stored, conflict (another append came first; it is retried), unavailable or failed.",
+			Name: "leadlog_append_seconds",
+			Help: "How long appends took, by outcome: stored, conflict (another append came first; it is " +
+				"retried), unavailable or failed.",
 			Buckets: appendSeconds,
 		}, []string{"outcome"}),
 		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -238,10 +247,12 @@ func newLogMetrics() *logMetrics {
 			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
 		}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "leadlog_append_batch_seconds", Help: "How long such a round trip took, with its commit.", Buckets: appendSeconds,
+			Name: "leadlog_append_batch_seconds", Help: "How long such a round trip took, with its commit.",
+			Buckets: appendSeconds,
 		}),
 		events: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "leadlog_append_batch_events_total", Help: "Events that were sent to PostgreSQL, those of refused appends too.",
+			Name: "leadlog_append_batch_events_total",
+			Help: "Events that were sent to PostgreSQL, those of refused appends too.",
 		}),
 	}
 	m.stored, m.conflict = m.appends.WithLabelValues("stored"), m.appends.WithLabelValues("conflict")
@@ -309,7 +320,9 @@ func (l measuredLog) Append(ctx context.Context, writes ...eventstore.Write) (ev
 	return position, err
 }
 
-func (l measuredLog) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
+func (l measuredLog) ReadRange(
+	ctx context.Context, r eventstore.Range,
+) ([]eventstore.Recorded, eventstore.Position, error) {
 	return eventstore.ReadRange(ctx, l.EventLog, r)
 }
 
@@ -321,7 +334,8 @@ type poolMetrics struct {
 
 var (
 	poolConnections = prometheus.NewDesc("leadlog_pool_connections",
-		"Connections of this process to PostgreSQL, by pool (views, log) and state (in_use, idle).", []string{"pool", "state"}, nil)
+		"Connections of this process to PostgreSQL, by pool (views, log) and state (in_use, idle).",
+		[]string{"pool", "state"}, nil)
 	poolMost = prometheus.NewDesc("leadlog_pool_connections_max",
 		"Most connections that a pool opens.", []string{"pool"}, nil)
 	poolWaits = prometheus.NewDesc("leadlog_pool_waits_total",
@@ -344,11 +358,14 @@ func (m poolMetrics) Collect(metrics chan<- prometheus.Metric) {
 }
 
 func reportPool(metrics chan<- prometheus.Metric, name string, s *pgxpool.Stat) {
-	metrics <- prometheus.MustNewConstMetric(poolConnections, prometheus.GaugeValue, float64(s.AcquiredConns()), name, "in_use")
-	metrics <- prometheus.MustNewConstMetric(poolConnections, prometheus.GaugeValue, float64(s.IdleConns()), name, "idle")
+	metrics <- prometheus.MustNewConstMetric(poolConnections, prometheus.GaugeValue,
+		float64(s.AcquiredConns()), name, "in_use")
+	metrics <- prometheus.MustNewConstMetric(poolConnections, prometheus.GaugeValue,
+		float64(s.IdleConns()), name, "idle")
 	metrics <- prometheus.MustNewConstMetric(poolMost, prometheus.GaugeValue, float64(s.MaxConns()), name)
 	metrics <- prometheus.MustNewConstMetric(poolWaits, prometheus.CounterValue, float64(s.EmptyAcquireCount()), name)
-	metrics <- prometheus.MustNewConstMetric(poolWaited, prometheus.CounterValue, s.EmptyAcquireWaitTime().Seconds(), name)
+	metrics <- prometheus.MustNewConstMetric(poolWaited, prometheus.CounterValue,
+		s.EmptyAcquireWaitTime().Seconds(), name)
 }
 
 // buildMetric returns a metric with the version and commit of this program as labels.
@@ -369,7 +386,8 @@ var (
 	treeFault = prometheus.NewDesc("leadlog_log_tree_fault",
 		"1 while nothing is signed because the log is not the one that was published.", nil, nil)
 	witnessRefusals = prometheus.NewDesc("leadlog_witness_refusals_total",
-		"Attempts of this process to have a checkpoint cosigned that a witness refused or did not answer.", []string{"witness"}, nil)
+		"Attempts of this process to have a checkpoint cosigned that a witness refused or did not answer.",
+		[]string{"witness"}, nil)
 	witnessRefuses = prometheus.NewDesc("leadlog_witness_refuses",
 		"1 while a witness does not cosign, as all processes see it.", []string{"witness"}, nil)
 )
@@ -406,6 +424,7 @@ func (m treeMetrics) Collect(metrics chan<- prometheus.Metric) {
 
 func silenceMetric(s *worker.Silence) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "leadlog_intakes_silent", Help: "Intakes at which nothing has arrived for longer than their owners expect.",
+		Name: "leadlog_intakes_silent",
+		Help: "Intakes at which nothing has arrived for longer than their owners expect.",
 	}, func() float64 { return float64(s.Silent()) })
 }

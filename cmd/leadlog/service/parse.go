@@ -19,15 +19,17 @@ import (
 	"github.com/leadlog/leadlog/eventstore/merkle"
 )
 
-// goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an unescaped @
-// in its password: the part behind it would be taken for the host, and be printed in every error about the host.
+// goodPostgres reports whether an address of PostgreSQL can be used. An address with a second @ most likely has an
+// unescaped @ in its password: the part behind it would be taken for the host, and be printed in every error about the
+// host.
 func goodPostgres(address string) bool {
 	if _, err := pgxpool.ParseConfig(address); err != nil {
 		return false
 	}
 	place, _ := splitPostgres(address)
 	user, rest := splitUser(place)
-	return (strings.HasPrefix(user, "postgres://") || strings.HasPrefix(user, "postgresql://")) && !strings.Contains(rest, "@") &&
+	return (strings.HasPrefix(user, "postgres://") || strings.HasPrefix(user, "postgresql://")) &&
+		!strings.Contains(rest, "@") &&
 		strings.Count(rest, "[") == strings.Count(rest, "]") // they differ when a ? cuts an IPv6 address in two
 }
 
@@ -107,7 +109,8 @@ func parseDuration(c *cli.Checker, name, value string, most time.Duration) time.
 }
 
 func parseURL(c *cli.Checker, name, value string) string {
-	if u, err := url.Parse(value); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || u.User != nil {
+	if u, err := url.Parse(value); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" ||
+		u.User != nil {
 		c.Refuse(name, value, "an https or http URL")
 	}
 	return value
@@ -127,7 +130,8 @@ func parseNetworks(c *cli.Checker, name, value string) (prefixes []netip.Prefix)
 		if addr, notPrefix := netip.ParseAddr(part); err != nil && notPrefix == nil {
 			prefix, err = addr.Prefix(addr.BitLen())
 		}
-		if err != nil || prefix.Addr().Is4In6() { // would match nothing: callers' addresses are compared without ::ffff:
+		// would match nothing: callers' addresses are compared without ::ffff:
+		if err != nil || prefix.Addr().Is4In6() {
 			c.Refuse(name, part, "a network such as 10.0.0.0/8")
 			continue
 		}
@@ -147,7 +151,8 @@ func parseOrigins(c *cli.Checker, name, value string) []string {
 	return origins
 }
 
-// plainOrigin matches an origin as browsers write it: in lower case and ASCII, a port only where it is not the scheme's own.
+// plainOrigin matches an origin as browsers write it: in lower case and ASCII, a port only where it is not the scheme's
+// own.
 var plainOrigin = regexp.MustCompile(`^https?://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?$`)
 
 var defaultPorts = map[string]string{"https": ":443", "http": ":80"}
@@ -192,11 +197,14 @@ const maxOrigin = 200
 // CheckLogOrigin refuses a name that a log cannot have. If it is empty, the name on the log is used.
 func CheckLogOrigin(c *cli.Checker, value string) { parseOrigin(c, "LEADLOG_LOG_ORIGIN", value) }
 
-// parseOrigin reads the name of a log. Names of the trees of accounts are below those of logs, and signed with the same keys.
+// parseOrigin reads the name of a log. Names of the trees of accounts are below those of logs, and signed with the same
+// keys.
 func parseOrigin(c *cli.Checker, name, value string) string {
 	printable := strings.IndexFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == '+' }) < 0
 	if !printable || len(value) > maxOrigin || strings.Contains(value, "/accounts/") {
-		c.Refuse(name, value, fmt.Sprintf("at most %d visible ASCII characters without a plus sign and /accounts/, such as leads.example.com/log", maxOrigin))
+		c.Refuse(name, value,
+			fmt.Sprintf("at most %d visible ASCII characters without a plus sign and /accounts/, such as "+
+				"leads.example.com/log", maxOrigin))
 	}
 	return value
 }

@@ -12,9 +12,14 @@ import (
 func TestSettings_OriginsAndBasePath(t *testing.T) {
 	t.Parallel()
 	var c cli.Checker
-	origins := []string{"https://example.com", "http://localhost:3000", "https://xn--mnchen-3ya.de:8443", "http://[::1]:8080", "http://127.0.0.1", "https://a_b.example"}
+	origins := []string{
+		"https://example.com", "http://localhost:3000", "https://xn--mnchen-3ya.de:8443", "http://[::1]:8080",
+		"http://127.0.0.1", "https://a_b.example",
+	}
 	require.Equal(t, origins, parseOrigins(&c, "LEADLOG_CORS_ORIGINS", strings.Join(origins, ", ")))
-	for given, prefix := range map[string]string{"": "", "/": "", "/crm": "/crm", "/crm/": "/crm", "/a-b/c_d~e.f": "/a-b/c_d~e.f"} {
+	for given, prefix := range map[string]string{
+		"": "", "/": "", "/crm": "/crm", "/crm/": "/crm", "/a-b/c_d~e.f": "/a-b/c_d~e.f",
+	} {
 		require.Equal(t, prefix, parseBasePath(&c, given), given)
 	}
 	require.NoError(t, c.Err())
@@ -41,15 +46,19 @@ func TestSettings_Witnesses(t *testing.T) {
 		require.ErrorContains(t, c.Err(), name)
 	}
 	for _, value := range []string{
-		key, "https://witness.example.com", key + "=ftp://witness.example.com", strings.Replace(key, "BMh", "AMh", 1) + "=https://a", key + "=https://a?", key + "=https://a#", key + "x=https://a",
-		key + "=https://a," + key + "=https://b", key + "=https://a,", key + "=http", key + "=https//a", key + "=https://", key + "=https://a?b", key + "=https://a b",
+		key, "https://witness.example.com", key + "=ftp://witness.example.com",
+		strings.Replace(key, "BMh", "AMh", 1) + "=https://a", key + "=https://a?", key + "=https://a#",
+		key + "x=https://a", key + "=https://a," + key + "=https://b", key + "=https://a,", key + "=http",
+		key + "=https//a", key + "=https://", key + "=https://a?b", key + "=https://a b",
 	} {
 		refused("LEADLOG_WITNESSES", func(c *cli.Checker, name string) { parseWitnesses(c, name, value) })
 	}
 	for _, value := range []string{"0", "-1", "2", "all", "1.0"} {
 		refused("LEADLOG_WITNESS_QUORUM", func(c *cli.Checker, name string) { parseQuorum(c, name, value, 1) })
 	}
-	for _, value := range []string{"example.com/accounts/acme/tokens", "x/accounts/", "a b", "a+b", "ä", "a\nb", strings.Repeat("a", 201)} {
+	for _, value := range []string{
+		"example.com/accounts/acme/tokens", "x/accounts/", "a b", "a+b", "ä", "a\nb", strings.Repeat("a", 201),
+	} {
 		refused("LEADLOG_LOG_ORIGIN", func(c *cli.Checker, name string) { parseOrigin(c, name, value) })
 	}
 }
@@ -63,12 +72,18 @@ func TestSettings_OIDC(t *testing.T) {
 	require.Equal(t, []string{"audit:read"}, roles["auditors"])
 	require.Contains(t, roles["owners"], "tokens:write")
 	require.NotContains(t, roles["owners"], "admin")
-	for _, value := range []string{"", "sales", "=leads:read", "sales=", "sales=lead", "sales=admin", "sales=leads:read,sales=leads:read", "sales=* leads:read"} {
+	for _, value := range []string{
+		"", "sales", "=leads:read", "sales=", "sales=lead", "sales=admin", "sales=leads:read,sales=leads:read",
+		"sales=* leads:read",
+	} {
 		var c cli.Checker
 		parseRoles(&c, "LEADLOG_OIDC_ROLES", value)
 		require.ErrorContains(t, c.Err(), "LEADLOG_OIDC_ROLES", value)
 	}
-	complete := OIDC{OIDCIssuer: "https://id.example.com/realms/crm", OIDCClientID: "crm", OIDCAccountClaim: "account_id", OIDCRoles: "*=leads:read"}
+	complete := OIDC{
+		OIDCIssuer: "https://id.example.com/realms/crm", OIDCClientID: "crm", OIDCAccountClaim: "account_id",
+		OIDCRoles: "*=leads:read",
+	}
 	for name, change := range map[string]func(*OIDC){
 		"LEADLOG_OIDC_ISSUER":        func(o *OIDC) { o.OIDCIssuer = "http://id.example.com" },
 		"LEADLOG_OIDC_CLIENT_ID":     func(o *OIDC) { o.OIDCClientID = "" },

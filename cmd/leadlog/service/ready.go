@@ -17,8 +17,8 @@ import (
 // readyTimeout is how long a probe waits for a database.
 const readyTimeout = 2 * time.Second
 
-// ready reports whether the service can do its work: the views' database and the log answer, and no projection is stuck. A
-// projection on standby counts as ready while its view moves, since another process does its work.
+// ready reports whether the service can do its work: the views' database and the log answer, and no projection is
+// stuck. A projection on standby counts as ready while its view moves, since another process does its work.
 func (a *App) ready(ctx context.Context) []httpapi.Component {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -41,14 +41,17 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 	if a.draining.Load() {
 		components = append(components, httpapi.Component{Name: "service", Detail: "is about to stop"})
 	}
-	components = append(append(components, projections(all)...), filters(a.courier.Backlog(ctx)), conversions(a.reader.ConversionProgress(ctx)))
+	components = append(append(components, projections(all)...), filters(a.courier.Backlog(ctx)),
+		conversions(a.reader.ConversionProgress(ctx)))
 	return append(components, a.logTreeReady(ctx)...)
 }
 
-// alarmDelay is how far a projection may be behind the log, and the filters of an account behind the fan-out, before an operator is told.
+// alarmDelay is how far a projection may be behind the log, and the filters of an account behind the fan-out, before an
+// operator is told.
 const alarmDelay = 10 * time.Second
 
-// filters reports whether the filters of an account have fallen behind. It makes no process unready, because other accounts do not wait.
+// filters reports whether the filters of an account have fallen behind. It makes no process unready, because other
+// accounts do not wait.
 func filters(waiting courier.Backlog, err error) httpapi.Component {
 	component := httpapi.Component{Name: "webhook filters", Ready: true}
 	switch {
@@ -56,13 +59,15 @@ func filters(waiting courier.Backlog, err error) httpapi.Component {
 		component.Detail = "not known"
 	case waiting.Deferred > 0:
 		component.Alarm = waiting.OldestDeferred > alarmDelay
-		component.Detail = fmt.Sprintf("%d events wait because the filters of their accounts cost much, the oldest for %s",
+		component.Detail = fmt.Sprintf("%d events wait because the filters of their accounts cost much, the "+
+			"oldest for %s",
 			waiting.Deferred, waiting.OldestDeferred.Round(time.Second))
 	}
 	return component
 }
 
-// conversions reports how far the conversions of large accounts are rebuilt. They have the figures of an earlier position until then.
+// conversions reports how far the conversions of large accounts are rebuilt. They have the figures of an earlier
+// position until then.
 func conversions(progress query.ConversionProgress, err error) httpapi.Component {
 	component := httpapi.Component{Name: "conversions", Ready: true}
 	switch {
@@ -71,7 +76,8 @@ func conversions(progress query.ConversionProgress, err error) httpapi.Component
 	case progress.Built < 1:
 		component.Detail = fmt.Sprintf("rebuilding: %.0f %% of the log", math.Floor(100*progress.Built))
 	case progress.Swept < 1:
-		component.Detail = fmt.Sprintf("rebuilding after a change of won stages: %.0f %%", math.Floor(100*progress.Swept))
+		component.Detail = fmt.Sprintf("rebuilding after a change of won stages: %.0f %%",
+			math.Floor(100*progress.Swept))
 	}
 	return component
 }
@@ -84,7 +90,8 @@ func (a *App) logTreeReady(ctx context.Context) []httpapi.Component {
 	}
 	tree := httpapi.Component{Name: "log tree", Ready: true}
 	if status.Fault != "" {
-		tree.Alarm, tree.Detail = true, "nothing is signed: "+status.Fault+"; see deploy/docs/runbook.md on a log that differs"
+		tree.Alarm, tree.Detail = true,
+			"nothing is signed: "+status.Fault+"; see deploy/docs/runbook.md on a log that differs"
 	}
 	components := []httpapi.Component{tree}
 	for _, w := range status.Witnesses {
@@ -132,7 +139,8 @@ func projections(views []progress) (components []httpapi.Component) {
 			component.Detail = "built by another version; run leadlog replay " + view.Name
 		}
 		if errors.Is(view.Err, projection.ErrForeignLog) || errors.Is(view.Err, projection.ErrAheadOfLog) {
-			component.Detail = "is of another log, or of a later one than this backup of it; see Backup and recovery in deploy/docs/runbook.md"
+			component.Detail = "is of another log, or of a later one than this backup of it; see Backup and recovery " +
+				"in deploy/docs/runbook.md"
 		}
 		components = append(components, component)
 	}

@@ -29,7 +29,8 @@ func TestReady_Projections(t *testing.T) {
 func TestReady_Filters(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true}, filters(courier.Backlog{Queued: 5}, nil))
-	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true, Detail: "not known"}, filters(courier.Backlog{}, errors.New("down")))
+	require.Equal(t, httpapi.Component{Name: "webhook filters", Ready: true, Detail: "not known"},
+		filters(courier.Backlog{}, errors.New("down")))
 	require.Equal(t, httpapi.Component{
 		Name: "webhook filters", Ready: true, Alarm: true,
 		Detail: "7 events wait because the filters of their accounts cost much, the oldest for 1m15s",
@@ -48,6 +49,7 @@ func TestReady_RebuiltConversions(t *testing.T) {
 		"not known":                   {query.ConversionProgress{}, errors.New("no answer")},
 		"rebuilding after a change of won stages: 43 %": {query.ConversionProgress{Built: 1, Swept: 0.435}, nil},
 	} {
-		require.Equal(t, httpapi.Component{Name: "conversions", Ready: true, Detail: want}, conversions(c.progress, c.err))
+		require.Equal(t, httpapi.Component{Name: "conversions", Ready: true, Detail: want},
+			conversions(c.progress, c.err))
 	}
 }

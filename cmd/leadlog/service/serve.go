@@ -18,8 +18,9 @@ import (
 	"github.com/leadlog/leadlog/projection/delivery"
 )
 
-// WatchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby that was
-// behind. The state of the process is then wrong: cached tokens, events that are being applied to views, and more.
+// WatchLog stops the service when its log has lost events that this process has seen, as after a failover to a standby
+// that was behind. The state of the process is then wrong: cached tokens, events that are being applied to views, and
+// more.
 func (a *App) WatchLog(ctx context.Context, stop context.CancelCauseFunc) {
 	if a.appends.store == nil {
 		return
@@ -31,12 +32,13 @@ func (a *App) WatchLog(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// divergedTimeout is the time in which requests may finish when the log has diverged. Requests that wait for the log are answered at
-// once, and a slow client must not delay the restart for all others.
+// divergedTimeout is the time in which requests may finish when the log has diverged. Requests that wait for the log
+// are answered at once, and a slow client must not delay the restart for all others.
 const divergedTimeout = 2 * time.Second
 
-// Serve answers requests, brings the views forward and sends webhooks until the context ends. Then it drains, stops accepting
-// connections, finishes the running requests and releases its leases. It calls listening once it accepts connections.
+// Serve answers requests, brings the views forward and sends webhooks until the context ends. Then it drains, stops
+// accepting connections, finishes the running requests and releases its leases. It calls listening once it accepts
+// connections.
 func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	listener, err := net.Listen("tcp", a.config.addr)
 	if err != nil {
@@ -77,9 +79,14 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	background(ctx, a.runner.Run, a.fanOut.Run, a.courier.Run, a.fetcher.Run, a.rewrap, a.logTree.Run,
 		delivery.Days{Pool: a.pool, Log: a.log}.Run,
 		delivery.FilterWorker{Pool: a.pool, Leases: a.leases, Filters: a.filters, Log: a.log}.Run,
-		delivery.Replayer{Pool: a.pool, Leases: a.leases, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay, Budget: a.replayBudget}.Run,
+		delivery.Replayer{
+			Pool: a.pool, Leases: a.leases, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay,
+			Budget: a.replayBudget,
+		}.Run,
 		a.silence.Run,
-		resubmit.Worker{Queue: a.resubmissions(), Resubmit: resubmit.Commands(a.Directory, a.Handlers, a.log), Log: a.log}.Run,
+		resubmit.Worker{
+			Queue: a.resubmissions(), Resubmit: resubmit.Commands(a.Directory, a.Handlers, a.log), Log: a.log,
+		}.Run,
 		worker.Expiry{Query: a.reader, Handlers: a.Handlers, Eraser: a.eraser(), Sweep: a.store.Sweep, Log: a.log}.Run,
 		worker.Retention{Query: a.reader, Handlers: a.Handlers, Eraser: a.eraser(), Log: a.log, Now: time.Now}.Run,
 		func(ctx context.Context) { a.secrets.Run(ctx, a.log) })
@@ -92,8 +99,8 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 	return err
 }
 
-// drain makes /readyz fail, and returns when the load balancer has had time to notice. Further requests are answered. Views and
-// deliveries are not drained, because another process takes them over at once.
+// drain makes /readyz fail, and returns when the load balancer has had time to notice. Further requests are answered.
+// Views and deliveries are not drained, because another process takes them over at once.
 func (a *App) drain() {
 	a.draining.Store(true)
 	if a.config.drain > 0 {
@@ -102,8 +109,8 @@ func (a *App) drain() {
 	}
 }
 
-// closeWhileDraining closes each connection with its answer while the service drains. Idle connections stay open until the
-// end: a request may be on its way on one of them, and its sender could not know whether it was carried out.
+// closeWhileDraining closes each connection with its answer while the service drains. Idle connections stay open until
+// the end: a request may be on its way on one of them, and its sender could not know whether it was carried out.
 func (a *App) closeWhileDraining(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.draining.Load() {

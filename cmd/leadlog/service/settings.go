@@ -54,8 +54,8 @@ type OIDC struct {
 	OIDCRoles        string `name:"oidc-roles" env:"LEADLOG_OIDC_ROLES" placeholder:"ROLE=SCOPES,…" help:"Scopes of each role, separated by spaces; * as a role means everyone, and as a scope all scopes of the console."`
 }
 
-// service has the settings of serve and dev. They are all strings, so that check can refuse a bad one by the name of its
-// environment variable.
+// service has the settings of serve and dev. They are all strings, so that check can refuse a bad one by the name of
+// its environment variable.
 type Settings struct {
 	SealedDatabase `embed:""`
 	JWT            `embed:""`
@@ -106,8 +106,8 @@ type Config struct {
 	witnessQuorum       int
 }
 
-// check parses the settings, or returns everything that is wrong with them. Call fill first, for the keys. privateTargets is the
-// default of LEADLOG_WEBHOOK_ALLOW_PRIVATE.
+// check parses the settings, or returns everything that is wrong with them. Call fill first, for the keys.
+// privateTargets is the default of LEADLOG_WEBHOOK_ALLOW_PRIVATE.
 func (s Settings) Check(privateTargets bool) (Config, error) {
 	var c cli.Checker
 	out := Config{
@@ -171,9 +171,11 @@ func (o OIDC) provider(c *cli.Checker) *oidc.Provider {
 		}
 		return nil
 	}
-	if u, err := url.Parse(o.OIDCIssuer); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
+	if u, err := url.Parse(o.OIDCIssuer); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" ||
 		u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())) {
-		c.RefuseSecret("LEADLOG_OIDC_ISSUER", o.OIDCIssuer, "the https URL of an OpenID Connect provider, exactly as it names itself")
+		c.RefuseSecret("LEADLOG_OIDC_ISSUER", o.OIDCIssuer,
+			"the https URL of an OpenID Connect provider, exactly as it names itself")
 	}
 	if o.OIDCClientID == "" {
 		c.Refuse("LEADLOG_OIDC_CLIENT_ID", "", "set with LEADLOG_OIDC_ISSUER: what the provider calls this service")
@@ -182,8 +184,9 @@ func (o OIDC) provider(c *cli.Checker) *oidc.Provider {
 		c.Refuse("LEADLOG_OIDC_ACCOUNT_CLAIM", "", "the name of a claim")
 	}
 	return oidc.New(oidc.Options{
-		Issuer: o.OIDCIssuer, ClientID: o.OIDCClientID, ClientSecret: o.OIDCClientSecret, Scopes: strings.Fields(o.OIDCScopes),
-		AccountClaim: o.OIDCAccountClaim, Roles: parseRoles(c, "LEADLOG_OIDC_ROLES", o.OIDCRoles), Now: time.Now,
+		Issuer: o.OIDCIssuer, ClientID: o.OIDCClientID, ClientSecret: o.OIDCClientSecret,
+		Scopes: strings.Fields(o.OIDCScopes), AccountClaim: o.OIDCAccountClaim,
+		Roles: parseRoles(c, "LEADLOG_OIDC_ROLES", o.OIDCRoles), Now: time.Now,
 	})
 }
 
@@ -216,16 +219,20 @@ func parseRoles(c *cli.Checker, name, value string) map[string][]string {
 func (t JWT) Check(c *cli.Checker) {
 	switch {
 	case t.JWTJWKSURL != "" && t.JWTSecret != "":
-		c.RefuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
+		c.RefuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL,
+			"unset when LEADLOG_JWT_SECRET is set: one family of algorithms at a time")
 	case t.JWTJWKSURL != "":
-		if u, err := url.Parse(t.JWTJWKSURL); err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
+		if u, err := url.Parse(t.JWTJWKSURL); err != nil || (u.Scheme != "https" && u.Scheme != "http") ||
+			u.Host == "" {
 			c.RefuseSecret("LEADLOG_JWT_JWKS_URL", t.JWTJWKSURL, "an https or http URL") // it may hold a password
 		}
 		if t.JWTIssuer == "" {
 			c.Refuse("LEADLOG_JWT_ISSUER", "", "set with LEADLOG_JWT_JWKS_URL: the iss of the issuer's JWTs")
 		}
 		if t.JWTAudience == "" {
-			c.Refuse("LEADLOG_JWT_AUDIENCE", "", "set with LEADLOG_JWT_JWKS_URL: the aud of JWTs meant for leadlog, or those for any other application of the issuer would count")
+			c.Refuse("LEADLOG_JWT_AUDIENCE", "",
+				"set with LEADLOG_JWT_JWKS_URL: the aud of JWTs meant for leadlog, or those for any other "+
+					"application of the issuer would count")
 		}
 	case len(t.JWTSecret) < 32:
 		c.RefuseSecret("LEADLOG_JWT_SECRET", t.JWTSecret, "at least 32 bytes, or LEADLOG_JWT_JWKS_URL be set instead")
@@ -233,12 +240,18 @@ func (t JWT) Check(c *cli.Checker) {
 	if strings.TrimSpace(t.JWTAccountClaim) == "" {
 		c.Refuse("LEADLOG_JWT_ACCOUNT_CLAIM", t.JWTAccountClaim, "the name of a claim")
 	}
-	if scopes := t.Scopes(); !scopeForm.MatchString(t.JWTAdminScope) || slices.Index(scopes, t.JWTAdminScope) < len(scopes)-1 {
-		c.Refuse("LEADLOG_JWT_ADMIN_SCOPE", t.JWTAdminScope, "a scope of visible ASCII characters without spaces, quotes and backslashes, and none of leadlog's other scopes")
+	if scopes := t.Scopes(); !scopeForm.MatchString(t.JWTAdminScope) ||
+		slices.Index(scopes, t.JWTAdminScope) < len(scopes)-1 {
+		c.Refuse("LEADLOG_JWT_ADMIN_SCOPE", t.JWTAdminScope,
+			"a scope of visible ASCII characters without spaces, quotes and backslashes, and none of leadlog's "+
+				"other scopes")
 	}
 	known := withoutAdmin()
-	if slices.ContainsFunc(strings.Fields(t.JWTDefaultScope), func(scope string) bool { return !slices.Contains(known, scope) }) {
-		c.Refuse("LEADLOG_JWT_DEFAULT_SCOPE", t.JWTDefaultScope, "some of "+strings.Join(known, " ")+", separated by spaces")
+	if slices.ContainsFunc(strings.Fields(t.JWTDefaultScope), func(scope string) bool {
+		return !slices.Contains(known, scope)
+	}) {
+		c.Refuse("LEADLOG_JWT_DEFAULT_SCOPE", t.JWTDefaultScope,
+			"some of "+strings.Join(known, " ")+", separated by spaces")
 	}
 	if t.JWTDefaultScope != "" && t.JWTJWKSURL == "" {
 		c.Refuse("LEADLOG_JWT_DEFAULT_SCOPE", t.JWTDefaultScope, "unset without LEADLOG_JWT_JWKS_URL")
@@ -263,7 +276,8 @@ func (s Settings) consoleKey(sealKey []byte) []byte {
 
 func (d Database) Check(c *cli.Checker) {
 	if d.DatabaseURL != "" && !goodPostgres(d.DatabaseURL) {
-		c.RefuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://"+escaped) // it may hold a password
+		// it may hold a password
+		c.RefuseSecret("LEADLOG_DATABASE_URL", d.DatabaseURL, "a good URL that begins with postgres://"+escaped)
 	}
 	if d.EventstoreURL != "" {
 		CheckLogURL(c, "LEADLOG_EVENTSTORE_URL", d.EventstoreURL)

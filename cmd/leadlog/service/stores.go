@@ -40,9 +40,9 @@ type Stores struct {
 	private  *pgdev.Server // nil: the database is another
 }
 
-// CollectLess makes the garbage collector run less often, for commands that read the whole log and allocate much on the way. It
-// saves them a sixth of their time, and the memory limit keeps them under 256 MiB resident. GOGC or GOMEMLIMIT, if set, is left
-// alone.
+// CollectLess makes the garbage collector run less often, for commands that read the whole log and allocate much on the
+// way. It saves them a sixth of their time, and the memory limit keeps them under 256 MiB resident. GOGC or GOMEMLIMIT,
+// if set, is left alone.
 func CollectLess() {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(400)
@@ -50,8 +50,8 @@ func CollectLess() {
 	}
 }
 
-// OpenStores opens the log and the views' database, whose schemas must be of this program's version. Without a seal key, only
-// events without personal data can be read.
+// OpenStores opens the log and the views' database, whose schemas must be of this program's version. Without a seal
+// key, only events without personal data can be read.
 func (d SealedDatabase) OpenStores(ctx context.Context, c cli.Output) (_ *Stores, err error) {
 	var check cli.Checker
 	d.Check(&check)
@@ -64,7 +64,9 @@ func (d SealedDatabase) OpenStores(ctx context.Context, c cli.Output) (_ *Stores
 	if err != nil {
 		return nil, err
 	}
-	h := &Stores{URL: views, Sparse: esdb.Understands(events), SealKeys: keys, Log: log, events: events, private: private}
+	h := &Stores{
+		URL: views, Sparse: esdb.Understands(events), SealKeys: keys, Log: log, events: events, private: private,
+	}
 	defer func() {
 		if err != nil {
 			h.Close()
@@ -86,12 +88,15 @@ func (h *Stores) AnalyzeLog(ctx context.Context, events int64) {
 	}
 }
 
-// Analyze is schema.Analyze for all tables of a schema in the database at an address. What prevents it is logged, and ends no command.
+// Analyze is schema.Analyze for all tables of a schema in the database at an address. What prevents it is logged, and
+// ends no command.
 func Analyze(ctx context.Context, address, place string, written int64, log *slog.Logger) {
 	pool, err := OpenLong(ctx, address)
 	if err == nil {
 		defer pool.Close()
-		err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return schema.Analyze(ctx, conn.Conn(), log, place, nil, written) })
+		err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			return schema.Analyze(ctx, conn.Conn(), log, place, nil, written)
+		})
 	}
 	if err != nil {
 		log.Warn("tables not analyzed", slog.String("schema", place), slog.Any("error", err))
@@ -123,8 +128,8 @@ func (h *Stores) LogTree(ctx context.Context) (logtree.Reader, error) {
 	return logtree.Reader{Pool: h.Pool, Log: h.Store.raw, Origin: origin}, err
 }
 
-// RunViews keeps the views and the deliveries' queue up to date until stop is called, for when no service is running. Beside a running
-// service it is on standby.
+// RunViews keeps the views and the deliveries' queue up to date until stop is called, for when no service is running.
+// Beside a running service it is on standby.
 func (h *Stores) RunViews(ctx context.Context) (stop func(), err error) {
 	epoch, err := h.Store.Epoch(ctx)
 	if err != nil {
@@ -166,8 +171,8 @@ func (h *Stores) project(ctx context.Context, projectors map[string][]projection
 	return stop, nil
 }
 
-// BrokenSecrets returns a function that finds endpoints whose signing secret is missing or cannot be opened; nil when there is
-// no seal key.
+// BrokenSecrets returns a function that finds endpoints whose signing secret is missing or cannot be opened; nil when
+// there is no seal key.
 func (h *Stores) BrokenSecrets() func(context.Context) (map[string]error, error) {
 	if len(h.SealKeys) == 0 {
 		return nil
@@ -175,7 +180,8 @@ func (h *Stores) BrokenSecrets() func(context.Context) (map[string]error, error)
 	return secret.Endpoints{Store: secret.New(h.Pool, h.Store.Box)}.Broken
 }
 
-// BrokenIntakes returns a function that finds intakes whose secrets are missing or cannot be opened; nil when there is no seal key.
+// BrokenIntakes returns a function that finds intakes whose secrets are missing or cannot be opened; nil when there is
+// no seal key.
 func (h *Stores) BrokenIntakes() func(context.Context) (map[string]error, error) {
 	if len(h.SealKeys) == 0 {
 		return nil

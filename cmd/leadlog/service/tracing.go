@@ -28,8 +28,9 @@ import (
 	"github.com/leadlog/leadlog/projection"
 )
 
-// openTracing starts tracing as OpenTelemetry's own environment variables configure it. Unless they name an endpoint or the exporter
-// otlp, it returns nil, and nothing is traced. OpenTelemetry itself reads the other variables, such as the sampler.
+// openTracing starts tracing as OpenTelemetry's own environment variables configure it. Unless they name an endpoint or
+// the exporter otlp, it returns nil, and nothing is traced. OpenTelemetry itself reads the other variables, such as the
+// sampler.
 func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	on, err := tracingWanted(os.Getenv)
 	if err != nil || !on {
@@ -37,7 +38,8 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 	}
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
-		return nil, cli.Usagef("OTEL_EXPORTER_OTLP_*: the exporter does not start; check the endpoint and the certificates")
+		return nil, cli.Usagef("OTEL_EXPORTER_OTLP_*: the exporter does not start; check the endpoint and the " +
+			"certificates")
 	}
 	version, commit := Build()
 	about, err := resource.New(ctx, resource.WithAttributes(
@@ -56,18 +58,20 @@ func openTracing(ctx context.Context, log *slog.Logger) (*tracing, error) {
 
 // samplers are the names that OpenTelemetry knows. For any other it would only print a warning, and trace everything.
 var samplers = []string{
-	"always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio",
+	"always_on", "always_off", "traceidratio", "parentbased_always_on", "parentbased_always_off",
+	"parentbased_traceidratio",
 }
 
-// tracingWanted reports whether OpenTelemetry's variables ask for traces. It refuses an exporter, a protocol or a sampler that
-// leadlog does not have.
+// tracingWanted reports whether OpenTelemetry's variables ask for traces. It refuses an exporter, a protocol or a
+// sampler that leadlog does not have.
 func tracingWanted(env func(string) string) (bool, error) {
 	var c cli.Checker
 	var endpoint string
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
 		given := env(name)
 		endpoint += given
-		if u, err := url.Parse(given); given != "" && (err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "") {
+		if u, err := url.Parse(given); given != "" &&
+			(err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "") {
 			c.Refuse(name, given, "an https or http URL") // the exporter would use its default instead
 		}
 	}
@@ -80,7 +84,8 @@ func tracingWanted(env func(string) string) (bool, error) {
 			c.Refuse(name, protocol, "http/protobuf")
 		}
 	}
-	if sampler := strings.ToLower(strings.TrimSpace(env("OTEL_TRACES_SAMPLER"))); sampler != "" && !slices.Contains(samplers, sampler) {
+	if sampler := strings.ToLower(strings.TrimSpace(env("OTEL_TRACES_SAMPLER"))); sampler != "" &&
+		!slices.Contains(samplers, sampler) {
 		c.Refuse("OTEL_TRACES_SAMPLER", sampler, "one of "+strings.Join(samplers, ", "))
 	} else if share := env("OTEL_TRACES_SAMPLER_ARG"); share != "" && strings.HasSuffix(sampler, "traceidratio") {
 		if ratio, err := strconv.ParseFloat(strings.TrimSpace(share), 64); err != nil || !(ratio >= 0 && ratio <= 1) {
@@ -104,11 +109,11 @@ func (t *tracing) close() {
 	_ = t.provider.Shutdown(ctx) // the error handler logs a failure
 }
 
-// tracing follows a request through its append into the views and the deliveries. They are joined by the traceparent in the
-// metadata of the events, because other processes may project and deliver them. A nil tracing is off.
+// tracing follows a request through its append into the views and the deliveries. They are joined by the traceparent in
+// the metadata of the events, because other processes may project and deliver them. A nil tracing is off.
 //
-// Spans contain no more than the access log: no personal data and no secrets, and neither the URLs of endpoints nor their
-// answers.
+// Spans contain no more than the access log: no personal data and no secrets, and neither the URLs of endpoints nor
+// their answers.
 type tracing struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
@@ -162,7 +167,8 @@ func (t *tracing) request(r *http.Request) (*http.Request, string, func(httpapi.
 	case "healthz", "readyz", "metrics":
 		return r, "", func(httpapi.Traced) {}
 	}
-	ctx, span := t.tracer.Start(withTraceParent(r.Context(), r.Header.Get(traceParentHeader)), "request", trace.WithSpanKind(trace.SpanKindServer))
+	ctx, span := t.tracer.Start(withTraceParent(r.Context(), r.Header.Get(traceParentHeader)), "request",
+		trace.WithSpanKind(trace.SpanKindServer))
 	return r.WithContext(ctx), traceParentOf(ctx), func(done httpapi.Traced) {
 		span.SetName(done.Method + " " + done.Route)
 		span.SetAttributes(
@@ -206,12 +212,14 @@ func (l tracedLog) Append(ctx context.Context, writes ...eventstore.Write) (even
 	return position, err
 }
 
-func (l tracedLog) ReadRange(ctx context.Context, r eventstore.Range) ([]eventstore.Recorded, eventstore.Position, error) {
+func (l tracedLog) ReadRange(
+	ctx context.Context, r eventstore.Range,
+) ([]eventstore.Recorded, eventstore.Position, error) {
 	return eventstore.ReadRange(ctx, l.EventLog, r)
 }
 
-// tracedAge is how old an event may be for its projection to join its trace. Without it, a replay would add a span to every trace
-// there ever was.
+// tracedAge is how old an event may be for its projection to join its trace. Without it, a replay would add a span to
+// every trace there ever was.
 const tracedAge = time.Hour
 
 // projected adds a span to each trace that has events in the batch.
@@ -227,17 +235,22 @@ func (t *tracing) projected(a projection.Applied) {
 		if !trace.SpanContextFromContext(ctx).IsSampled() {
 			continue
 		}
-		_, span := t.tracer.Start(ctx, "project "+a.Projector, trace.WithTimestamp(a.Began), trace.WithSpanKind(trace.SpanKindConsumer),
+		_, span := t.tracer.Start(ctx, "project "+a.Projector, trace.WithTimestamp(a.Began),
+			trace.WithSpanKind(trace.SpanKindConsumer),
 			trace.WithAttributes(
-				attribute.Int64("leadlog.position", int64(e.Position)), attribute.Int("leadlog.batch.events", len(a.Events)),
+				attribute.Int64("leadlog.position", int64(e.Position)),
+				attribute.Int("leadlog.batch.events", len(a.Events)),
 			))
 		span.End(trace.WithTimestamp(a.Ended))
 	}
 }
 
 // attempt starts the span of one attempt of a delivery.
-func (t *tracing) attempt(ctx context.Context, a courier.Attempt) (_ context.Context, traceParent string, end func(status int, err error)) {
-	ctx, span := t.tracer.Start(withTraceParent(ctx, a.TraceParent), "deliver "+a.Type, trace.WithSpanKind(trace.SpanKindClient),
+func (t *tracing) attempt(
+	ctx context.Context, a courier.Attempt,
+) (_ context.Context, traceParent string, end func(status int, err error)) {
+	ctx, span := t.tracer.Start(withTraceParent(ctx, a.TraceParent), "deliver "+a.Type,
+		trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
 			attribute.String("leadlog.webhook_id", a.WebhookID), attribute.String("leadlog.delivery_id", a.DeliveryID),
 			attribute.Int("leadlog.attempt", a.Number),

@@ -11,7 +11,8 @@ import (
 func TestTracing_RejectsUnsupportedSettings(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][2]string{
-		{"OTEL_TRACES_EXPORTER", "zipkin"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}, {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},
+		{"OTEL_TRACES_EXPORTER", "zipkin"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
+		{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318"}, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "::bad"},
 		{"OTEL_TRACES_SAMPLER", "bogus"}, {"OTEL_TRACES_SAMPLER_ARG", "2"}, {"OTEL_TRACES_SAMPLER_ARG", "NaN"},
 	} {

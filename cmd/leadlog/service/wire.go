@@ -1,4 +1,5 @@
-// Package service is the service of leadlog, wired by hand: settings, stores, commands, views, deliveries, HTTP, metrics and traces.
+// Package service is the service of leadlog, wired by hand: settings, stores, commands, views, deliveries, HTTP,
+// metrics and traces.
 package service
 
 import (
@@ -72,7 +73,8 @@ type App struct {
 	draining  atomic.Bool // shutting down: load balancers should send no more requests
 }
 
-// Wire builds the service, from the log upwards. Views and events are the addresses of the views' database and of the log.
+// Wire builds the service, from the log upwards. Views and events are the addresses of the views' database and of the
+// log.
 func (s Settings) Wire(ctx context.Context, c Config, views, events string, log *slog.Logger) (_ *App, err error) {
 	a := &App{config: c, log: log}
 	defer func() {
@@ -103,9 +105,9 @@ func (s Settings) Wire(ctx context.Context, c Config, views, events string, log 
 	return a, a.wireHTTP(ctx, verifier, bodyBudget(limitMemory(log)))
 }
 
-// limitMemory sets the soft memory limit of Go's runtime to nine tenths of the memory of the container or systemd unit, or else of the
-// machine, and lets the heap grow to five times what is alive, which takes a fifth off the processor time of a capture. GOMEMLIMIT and
-// GOGC, if set, are left alone. It returns the limit in bytes.
+// limitMemory sets the soft memory limit of Go's runtime to nine tenths of the memory of the container or systemd unit,
+// or else of the machine, and lets the heap grow to five times what is alive, which takes a fifth off the processor
+// time of a capture. GOMEMLIMIT and GOGC, if set, are left alone. It returns the limit in bytes.
 func limitMemory(log *slog.Logger) int64 {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
@@ -119,12 +121,13 @@ func limitMemory(log *slog.Logger) int64 {
 	return limit
 }
 
-// bodyBudget returns the maximum size of the bodies of all requests together under a memory limit, from 16 to 256 MiB. Batches have the
-// same again. It is a small part of the limit, because decoding needs several times the memory of the body.
+// bodyBudget returns the maximum size of the bodies of all requests together under a memory limit, from 16 to 256 MiB.
+// Batches have the same again. It is a small part of the limit, because decoding needs several times the memory of the
+// body.
 func bodyBudget(limit int64) int64 { return min(max(limit/16, 16<<20), 256<<20) }
 
-// wireLog opens the log and the database of the views. The views must belong to that log, and both schemas must be of this
-// program's version.
+// wireLog opens the log and the database of the views. The views must belong to that log, and both schemas must be of
+// this program's version.
 func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 	if a.pool, err = openPool(ctx, views); err != nil {
 		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
@@ -156,7 +159,8 @@ func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) 
 	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
 	a.Directory.ServeIntakes(intakes)
 	a.Handlers = command.NewHandlers(command.Options{
-		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: endpoints, IntakeSecrets: intakes, Leads: a.leads, Log: a.log,
+		Store: a.store, Claims: claims, Directory: a.Directory, Secrets: endpoints, IntakeSecrets: intakes,
+		Leads: a.leads, Log: a.log,
 		AllowPrivateTargets: a.config.allowPrivateTargets,
 	})
 	if err := a.Handlers.FixClaimKey(ctx); err != nil {
@@ -177,7 +181,8 @@ func (a *App) wireLogTree(ctx context.Context) error {
 	}
 	a.log.Info("checkpoints are signed here", "publicKey", signer.PublicKey())
 	a.logTree = transparency.New(transparency.Options{
-		Pool: a.pool, Log: a.store.raw, Tail: a.tail, Signer: signer, Witnesses: a.config.witnesses, Quorum: a.config.witnessQuorum,
+		Pool: a.pool, Log: a.store.raw, Tail: a.tail, Signer: signer, Witnesses: a.config.witnesses,
+		Quorum: a.config.witnessQuorum,
 		Logger: a.log,
 	})
 	return nil
@@ -190,7 +195,8 @@ func (a *App) eraser() forget.Eraser {
 
 func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	a.runner, err = projection.New(projection.Options{
-		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: view.All(), Log: a.log, Watch: a.tracing.batches(),
+		URL: views, Store: a.store, Tail: a.tail, Leases: a.leases, Projectors: view.All(), Log: a.log,
+		Watch: a.tracing.batches(),
 	})
 	a.reader = query.New(a.pool, a.store, query.WithTail(a.tail), query.WithLeads(a.leads), query.WithClaims(claims),
 		query.WithErasedForm(sealed.AsErased))
@@ -198,21 +204,27 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	return err
 }
 
-// wireHTTP builds the handler. Budget is the maximum size of the bodies of all requests together; batches have the same budget again.
+// wireHTTP builds the handler. Budget is the maximum size of the bodies of all requests together; batches have the same
+// budget again.
 func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget int64) error {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends, poolMetrics{a.pool, a.appends.store},
-		buildMetric(), silenceMetric(a.silence), treeMetrics{a.logTree})
+	registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends,
+		poolMetrics{a.pool, a.appends.store}, buildMetric(), silenceMetric(a.silence), treeMetrics{a.logTree})
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory, Query: a.reader, Uses: a.uses,
-		Tree: a.logTree.Signer, LogTree: logtree.Reader{Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin(), Open: a.store.OpenWithNonce}, JWT: verifier, Log: a.log,
+		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory,
+		Query: a.reader, Uses: a.uses, Tree: a.logTree.Signer,
+		LogTree: logtree.Reader{
+			Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin(), Open: a.store.OpenWithNonce,
+		}, JWT: verifier, Log: a.log,
 		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
-		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(), Stopping: ctx.Done(),
-		ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes, ConsoleProvider: a.config.provider,
-		BodyBytes: budget, BatchBytes: budget, Challenges: challenge.New(a.config.turnstileURL, a.config.hcaptchaURL, time.Now),
+		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(),
+		Stopping: ctx.Done(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes,
+		ConsoleProvider: a.config.provider, BodyBytes: budget, BatchBytes: budget,
+		Challenges: challenge.New(a.config.turnstileURL, a.config.hcaptchaURL, time.Now),
 	})
 	return nil
 }
@@ -233,16 +245,17 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 		return nil, err
 	}
 	session(config.ConnConfig)
-	config.PingTimeout = connectSeconds * time.Second // without it, a connection to an unreachable server would stay in the pool forever
+	// without it, a connection to an unreachable server would stay in the pool forever
+	config.PingTimeout = connectSeconds * time.Second
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-// deliveryInterval is the least time between two batches of the fan-out of webhooks. It is shorter than that of the views, because a
-// receiver waits for the event.
+// deliveryInterval is the least time between two batches of the fan-out of webhooks. It is shorter than that of the
+// views, because a receiver waits for the event.
 const deliveryInterval = 5 * time.Millisecond
 
-// wireDeliveries builds the fan-out and the courier of webhooks. It also fixes the position of the log at which deliveries begin, before
-// the first request is answered.
+// wireDeliveries builds the fan-out and the courier of webhooks. It also fixes the position of the log at which
+// deliveries begin, before the first request is answered.
 func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	if err := delivery.Begin(ctx, a.pool, a.store); err != nil {
 		return err
@@ -266,14 +279,16 @@ func (a *App) wireDeliveries(ctx context.Context, views string) error {
 	watcher.Begin = a.tracing.attempts()
 	a.courier = courier.New(courier.Options{
 		Watcher: watcher, Disable: a.Handlers.DisableWebhookEndpoint, Pace: a.paceEndpoint,
-		Pool: a.pool, Store: a.store, Secrets: secret.Endpoints{Store: a.secrets}, Log: a.log, Bodies: bodies, Grace: shutdownTimeout - 5*time.Second,
-		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
+		Pool: a.pool, Store: a.store, Secrets: secret.Endpoints{Store: a.secrets}, Log: a.log, Bodies: bodies,
+		Grace: shutdownTimeout - 5*time.Second, AllowPrivateTargets: a.config.allowPrivateTargets,
+		Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 	})
 	a.delivered.courier = a.courier
 	a.fetched = newFetchMetrics()
 	a.fetcher = fetch.New(fetch.Options{
-		Pool: a.pool, Leases: a.leases, Store: a.store, Secrets: secret.Intakes{Store: a.secrets}.Get, Finish: a.Handlers.FinishArrival, Log: a.log,
-		AllowPrivateTargets: a.config.allowPrivateTargets, Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
+		Pool: a.pool, Leases: a.leases, Store: a.store, Secrets: secret.Intakes{Store: a.secrets}.Get,
+		Finish: a.Handlers.FinishArrival, Log: a.log, AllowPrivateTargets: a.config.allowPrivateTargets,
+		Schedule: a.config.retrySchedule, Timeout: a.config.webhookTimeout,
 		Attempted: a.fetched.attempted,
 	})
 	a.fetched.fetcher = a.fetcher
@@ -291,12 +306,15 @@ func (a *App) resubmissions() resubmit.Queue { return resubmit.Queue{Pool: a.poo
 const replayShare = 10
 
 // replayBudget takes deliveries of a replay out of the account's bucket for replays, which all processes share.
-func (a *App) replayBudget(ctx context.Context, account string, wanted int) (granted int, again time.Duration, err error) {
+func (a *App) replayBudget(
+	ctx context.Context, account string, wanted int,
+) (granted int, again time.Duration, err error) {
 	settings, err := a.Directory.ConfirmAccount(ctx, account)
 	if err != nil {
 		return 0, 0, err
 	}
-	limit := quota.LimitOf(settings.State.RateLimit, settings.State.RateBurst, a.config.rateLimit, a.config.rateBurst).Times(replayShare)
+	limit := quota.LimitOf(settings.State.RateLimit, settings.State.RateBurst, a.config.rateLimit,
+		a.config.rateBurst).Times(replayShare)
 	if limit.Rate == 0 {
 		return wanted, 0, nil
 	}
@@ -329,7 +347,8 @@ func (a *App) previewFilter(
 
 func (t JWT) verifier(ctx context.Context, log *slog.Logger) (*httpapi.Verifier, error) {
 	options := httpapi.VerifierOptions{
-		Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim, AdminScope: t.JWTAdminScope, DefaultScope: t.JWTDefaultScope,
+		Issuer: t.JWTIssuer, Audience: t.JWTAudience, AccountClaim: t.JWTAccountClaim, AdminScope: t.JWTAdminScope,
+		DefaultScope: t.JWTDefaultScope,
 	}
 	if t.JWTJWKSURL != "" {
 		return httpapi.NewJWKS(ctx, t.JWTJWKSURL, options, log)

@@ -26,13 +26,17 @@ func TestManual_AnalystExamples(t *testing.T) {
 	jwt := newAccount(t, settings, "demo")
 	_, base := serve(t, settings)
 	api := base + "/api/v1/crm"
-	asha := mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543210","visitorId":"v","city":"Pune","opportunityValue":"100.5",
+	asha := mustCall(t, "POST", api+"/leads", jwt,
+		`{"phone":"9876543210","visitorId":"v","city":"Pune","opportunityValue":"100.5",
 		"metadata":{"source":"website","utm_medium":"cpc","utm_campaign":"diwali","utm_term":"flat"}}`).is(t, 201)
 	mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(t, 200)
-	ravi := mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543211","city":"Pune","metadata":{"source":"website","utm_campaign":"diwali"}}`).is(t, 201)
-	erased := mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543212","metadata":{"source":"website","utm_campaign":"diwali"}}`).is(t, 201)
+	ravi := mustCall(t, "POST", api+"/leads", jwt,
+		`{"phone":"9876543211","city":"Pune","metadata":{"source":"website","utm_campaign":"diwali"}}`).is(t, 201)
+	erased := mustCall(t, "POST", api+"/leads", jwt,
+		`{"phone":"9876543212","metadata":{"source":"website","utm_campaign":"diwali"}}`).is(t, 201)
 	id := asha.data()["leadId"].(string)
-	mustCall(t, "POST", api+"/visitors/v/activity", jwt, `{"type":"page_view","url":"https://example.com/?utm_source=news&utm_campaign=again"}`).is(t, 202)
+	mustCall(t, "POST", api+"/visitors/v/activity", jwt,
+		`{"type":"page_view","url":"https://example.com/?utm_source=news&utm_campaign=again"}`).is(t, 202)
 	mustCall(t, "PATCH", api+"/leads/"+ravi.data()["leadId"].(string), jwt, `{"status":"won"}`).is(t, 200)
 	last := mustCall(t, "DELETE", api+"/leads/"+erased.data()["leadId"].(string), jwt, "").is(t, 200)
 	for _, list := range []string{"/leads", "/touches", "/events"} {
@@ -61,7 +65,8 @@ func TestManual_AnalystExamples(t *testing.T) {
 
 	statements, err := json.Marshal(queries(inDuckDB))
 	require.NoError(t, err)
-	run := exec.CommandContext(t.Context(), "node", filepath.Join(npmtest.Install(t, "../../../query/export/testdata/duckdb"), "run.js"), files)
+	run := exec.CommandContext(t.Context(), "node",
+		filepath.Join(npmtest.Install(t, "../../../query/export/testdata/duckdb"), "run.js"), files)
 	run.Stdin = bytes.NewReader(statements)
 	printed, err := run.CombinedOutput()
 	require.NoError(t, err, "%s", printed)
@@ -72,15 +77,19 @@ func TestManual_AnalystExamples(t *testing.T) {
 	require.Equal(t, "[[Pune 2]]", fmt.Sprint(results[1]))
 	require.Regexp(t, `^\[\[new 1 [0-9.e-]+\] \[won 0 <nil>\]\]$`, fmt.Sprint(results[2]))
 	require.Regexp(t, `^\[\[\S+ \S+ diwali 3 1\] \[\S+ \S+ <nil> 1 0\]\]$`, fmt.Sprint(results[3]))
-	require.ElementsMatch(t, []any{[]any{"website > whatsapp > visit", "diwali", "1"}, []any{"website", "diwali", "1"}}, results[4])
+	require.ElementsMatch(t, []any{[]any{"website > whatsapp > visit", "diwali", "1"}, []any{"website", "diwali", "1"}},
+		results[4])
 
 	prefix, script := scripted(t, settings["LEADLOG_DATABASE_URL"], "analyst")
 	script("analyst.sql")
 	var rows []string
 	for _, statement := range queries(inPostgreSQL) {
-		rows = append(rows, tool(t, "psql", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", statement, asRole(t, settings["LEADLOG_DATABASE_URL"], prefix+"analyst")))
+		rows = append(rows,
+			tool(t, "psql", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", statement,
+				asRole(t, settings["LEADLOG_DATABASE_URL"], prefix+"analyst")))
 	}
 	require.Len(t, rows, 2)
-	require.ElementsMatch(t, []string{"|diwali|2|0", "cpc|diwali|1|0", "||0|1"}, strings.Split(strings.TrimSpace(rows[0]), "\n"))
+	require.ElementsMatch(t, []string{"|diwali|2|0", "cpc|diwali|1|0", "||0|1"},
+		strings.Split(strings.TrimSpace(rows[0]), "\n"))
 	require.Regexp(t, `^\S+ \S+\|created\|website\|diwali\|flat\n\S+ \S+\|merged\|whatsapp\|\|\n$`, rows[1])
 }

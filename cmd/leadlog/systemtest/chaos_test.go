@@ -106,8 +106,9 @@ func TestChaos_NothingAcknowledgedIsLost(t *testing.T) {
 	runChaos(t)
 }
 
-// runChaos kills the service and PostgreSQL, together and apart, at any time under load. With the log in EventStoreDB it kills the
-// node too. After each round it checks every response of the round against the log, the views and the webhooks, and runs verify.
+// runChaos kills the service and PostgreSQL, together and apart, at any time under load. With the log in EventStoreDB
+// it kills the node too. After each round it checks every response of the round against the log, the views and the
+// webhooks, and runs verify.
 func runChaos(t *testing.T) {
 	t.Helper()
 	c := newChaos(t)
@@ -131,8 +132,10 @@ func runChaos(t *testing.T) {
 		require.NoError(t, c.check(t.Context(), work), "round %d, killed %s", round+1, what)
 		verified := launch(t, c.settings, "verify")
 		require.Zero(t, verified.wait(t), "round %d, killed %s: %s %s", round+1, what, verified.out, verified.err)
-		require.NotContains(t, verified.out.String(), "note:", "round %d, killed %s: an erasure is not finished", round+1, what)
-		t.Logf("round %d, killed %s: %d people, %d joins, %d token values", round+1, what, len(work.people), len(work.joined), len(work.values))
+		require.NotContains(t, verified.out.String(), "note:",
+			"round %d, killed %s: an erasure is not finished", round+1, what)
+		t.Logf("round %d, killed %s: %d people, %d joins, %d token values", round+1, what, len(work.people),
+			len(work.joined), len(work.values))
 		all.people, all.joined = append(all.people, work.people...), append(all.joined, work.joined...)
 		all.values = append(all.values, work.values...)
 	}
@@ -183,8 +186,8 @@ func (c *chaos) start(t *testing.T) {
 	c.calling.Store(&service)
 }
 
-// ready returns a channel that is closed after a service was ready or has ended. The service may end because its database is killed
-// during the start.
+// ready returns a channel that is closed after a service was ready or has ended. The service may end because its
+// database is killed during the start.
 func (c *chaos) ready(starting *program) <-chan struct{} {
 	ready := make(chan struct{})
 	go func() {
@@ -253,8 +256,8 @@ func (c *chaos) awaitUnanswered(t *testing.T, more int64) {
 	require.Eventually(t, func() bool { return c.unanswered.Load() >= until || c.failed() }, soon, time.Millisecond)
 }
 
-// retry repeats a request until it gets a wanted status. No answer, 503 and 429 are retried; every other status is a failure. The
-// result again is true if an earlier attempt may have had an effect.
+// retry repeats a request until it gets a wanted status. No answer, 503 and 429 are retried; every other status is a
+// failure. The result again is true if an earlier attempt may have had an effect.
 func (c *chaos) retry(ctx context.Context, r request, want ...int) (got answer, again, ok bool) {
 	var err error
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; {
@@ -333,7 +336,8 @@ func (c *chaos) checkLog(ctx context.Context, l *load) error {
 	for _, p := range l.people {
 		group.Go(func() error {
 			return c.checkLead(ctx, p.id(), p.position(), []fact{
-				{"lead.created", p.at(0)}, {"lead.merged", p.at(1)}, {"lead.merged", p.at(2)}, {"lead.updated", p.at(4)},
+				{"lead.created", p.at(0)}, {"lead.merged", p.at(1)}, {"lead.merged", p.at(2)},
+				{"lead.updated", p.at(4)},
 			})
 		})
 	}
@@ -344,7 +348,8 @@ func (c *chaos) checkLog(ctx context.Context, l *load) error {
 		group.Go(func() error {
 			facts, err := c.facts(ctx, tokensPath+"/"+v.token, v.position)
 			if err == nil && facts[v.position] != v.fact {
-				err = fmt.Errorf("token %s: %s was acknowledged at %s, the log has %v", v.token, v.fact, v.position, facts)
+				err = fmt.Errorf("token %s: %s was acknowledged at %s, the log has %v",
+					v.token, v.fact, v.position, facts)
 			}
 			return err
 		})
@@ -399,7 +404,8 @@ func (c *chaos) checkViews(ctx context.Context, p person) error {
 	}
 	for field, value := range last.data() {
 		if !assert.ObjectsAreEqual(value, shown.data()[field]) {
-			return fmt.Errorf("person %s: %s was %v in the answer, the view has %v", p.id(), field, value, shown.data()[field])
+			return fmt.Errorf("person %s: %s was %v in the answer, the view has %v", p.id(),
+				field, value, shown.data()[field])
 		}
 	}
 	history := ""
@@ -423,7 +429,8 @@ func (c *chaos) checkRepeats(ctx context.Context, p person) error {
 		got, _, ok := c.retry(ctx, r, had.status)
 		if !ok || got.header.Get("Idempotent-Replayed") != "true" || !assert.ObjectsAreEqual(had.body, got.body) ||
 			had.header.Get("X-Log-Position") != got.header.Get("X-Log-Position") {
-			return fmt.Errorf("person %s: %s answered %v, and with the same key again %d %v", p.id(), r.body, had.body, got.status, got.body)
+			return fmt.Errorf("person %s: %s answered %v, and with the same key again %d %v", p.id(), r.body,
+				had.body, got.status, got.body)
 		}
 	}
 	return nil

@@ -34,8 +34,8 @@ func (p person) id() string { return p.lead(0) }
 // lead returns the id of the lead in an answer.
 func (p person) lead(i int) string { return p.answers[i].data()["leadId"].(string) }
 
-// at returns the position of the acknowledged event, or an empty string if it is unknown. The answer to a repeat without a change has
-// the log's head, or no position.
+// at returns the position of the acknowledged event, or an empty string if it is unknown. The answer to a repeat
+// without a change has the log's head, or no position.
 func (p person) at(i int) string {
 	if p.requests[i].key == "" && p.retried[i] {
 		return ""
@@ -55,7 +55,8 @@ func (p *person) retry(ctx context.Context, c *chaos, r request, want ...int) bo
 // position returns the position of the last answer.
 func (p person) position() string { return p.answers[len(p.answers)-1].header.Get("X-Log-Position") }
 
-// load starts callers that capture, change, join and erase people, and create, rotate and delete tokens, until end is called.
+// load starts callers that capture, change, join and erase people, and create, rotate and delete tokens, until end is
+// called.
 func (c *chaos) load(ctx context.Context, round int) *load {
 	l := &load{}
 	for range 8 {
@@ -101,18 +102,29 @@ func (c *chaos) capturePerson(ctx context.Context, n int64) (p person, ok bool) 
 	phone, email := fmt.Sprintf("+9170000%05d", n), fmt.Sprintf("person%d@example.com", n)
 	key := "person-" + strconv.FormatInt(n, 10) + "-"
 	send := func(want int, r request) bool { return p.retry(ctx, c, r, want) }
-	if !send(201, request{method: "POST", path: leadsPath, key: key + "1", body: fmt.Sprintf(`{"name":"P","phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email)}) {
+	if !send(201, request{
+		method: "POST", path: leadsPath, key: key + "1",
+		body: fmt.Sprintf(`{"name":"P","phone":%q,"email":%q,"metadata":{"source":"website"}}`, phone, email),
+	}) {
 		return p, false
 	}
-	ok = send(200, request{method: "POST", path: leadsPath, key: key + "2", body: fmt.Sprintf(`{"phone":%q,"opportunityValue":%d,"metadata":{"source":"whatsapp"}}`, phone, n+1)}) &&
+	ok = send(200, request{
+		method: "POST", path: leadsPath, key: key + "2",
+		body: fmt.Sprintf(`{"phone":%q,"opportunityValue":%d,"metadata":{"source":"whatsapp"}}`, phone, n+1),
+	}) &&
 		send(200, request{method: "POST", path: leadsPath, key: key + "3", body: fmt.Sprintf(`{"email":%q}`, email)}) &&
-		send(409, request{method: "POST", path: leadsPath, key: key + "4", body: fmt.Sprintf(`{"email":%q,"name":"Q"}`, email)}) &&
-		send(200, request{method: "PATCH", path: leadsPath + "/" + p.id(), body: fmt.Sprintf(`{"status":"qualified","name":"Person %d"}`, n)})
+		send(409, request{
+			method: "POST", path: leadsPath, key: key + "4", body: fmt.Sprintf(`{"email":%q,"name":"Q"}`, email),
+		}) &&
+		send(200, request{
+			method: "PATCH", path: leadsPath + "/" + p.id(),
+			body: fmt.Sprintf(`{"status":"qualified","name":"Person %d"}`, n),
+		})
 	return p, ok
 }
 
-// joinedLeads has the requests of a caller that captures two leads and joins the second into the first, and their answers, in order.
-// The caller may then erase the lead, and capture the person again.
+// joinedLeads has the requests of a caller that captures two leads and joins the second into the first, and their
+// answers, in order. The caller may then erase the lead, and capture the person again.
 type joinedLeads struct {
 	person
 	erased bool
@@ -139,7 +151,10 @@ func (c *chaos) joinLeads(ctx context.Context, n int64, erase bool) (both joined
 	}
 	ok = capture("1", fmt.Sprintf(`{"name":"P","phone":%q,"metadata":{"source":"website"}}`, phone), 201) &&
 		capture("2", fmt.Sprintf(`{"name":"Q","email":%q,"metadata":{"source":"whatsapp"}}`, email), 201) &&
-		ask(request{method: "POST", path: leadsPath + "/" + both.id() + "/join", body: fmt.Sprintf(`{"from":%q}`, both.lead(joinFrom))}, 200) &&
+		ask(request{
+			method: "POST", path: leadsPath + "/" + both.id() + "/join",
+			body: fmt.Sprintf(`{"from":%q}`, both.lead(joinFrom)),
+		}, 200) &&
 		capture("3", fmt.Sprintf(`{"email":%q}`, email), 200)
 	if !ok || !erase {
 		return both, ok
@@ -153,7 +168,8 @@ func (c *chaos) joinLeads(ctx context.Context, n int64, erase bool) (both joined
 	return both, capture("4", fmt.Sprintf(`{"phone":%q,"email":%q}`, phone, email), 201)
 }
 
-// webhookEvents returns the positions of the events that have webhooks. Of an erased lead, only the erasure is certain to have one.
+// webhookEvents returns the positions of the events that have webhooks. Of an erased lead, only the erasure is certain
+// to have one.
 func (both joinedLeads) webhookEvents() (events []string) {
 	first := joinInto
 	if both.erased {
@@ -179,7 +195,9 @@ func (c *chaos) checkJoinedLog(ctx context.Context, both joinedLeads) error {
 	if err != nil {
 		return err
 	}
-	return c.checkLead(ctx, both.lead(joinFrom), since, []fact{{"lead.created", both.at(joinFrom)}, {"lead.joinedinto", ""}})
+	return c.checkLead(ctx, both.lead(joinFrom), since, []fact{
+		{"lead.created", both.at(joinFrom)}, {"lead.joinedinto", ""},
+	})
 }
 
 // checkJoined requires that the two leads are shown as one lead, or not at all after their erasure.
@@ -189,7 +207,8 @@ func (c *chaos) checkJoined(ctx context.Context, both joinedLeads) error {
 		return c.checkErased(ctx, both)
 	}
 	if both.lead(joinJoined) != into || both.lead(joinMerged) != into {
-		return fmt.Errorf("leads %s and %s: the answers after their join name %s and %s", into, from, both.lead(joinJoined), both.lead(joinMerged))
+		return fmt.Errorf("leads %s and %s: the answers after their join name %s and %s", into, from,
+			both.lead(joinJoined), both.lead(joinMerged))
 	}
 	if err := c.checkViews(ctx, both.person); err != nil {
 		return err
@@ -198,7 +217,9 @@ func (c *chaos) checkJoined(ctx context.Context, both joinedLeads) error {
 	if !ok || shown.data()["joinedInto"] != into {
 		return fmt.Errorf("lead %s was joined into %s, and is shown as %v", from, into, shown.body)
 	}
-	if _, _, ok := c.retry(ctx, request{method: "PATCH", path: leadsPath + "/" + from, body: `{"name":"R"}`}, 409); !ok {
+	if _, _, ok := c.retry(ctx, request{
+		method: "PATCH", path: leadsPath + "/" + from, body: `{"name":"R"}`,
+	}, 409); !ok {
 		return fmt.Errorf("lead %s was joined into %s, and changed: %v", from, into, c.failures())
 	}
 	return c.checkRepeats(ctx, both.person)
@@ -239,8 +260,8 @@ type tokenValue struct {
 	revoked      bool   // the token was rotated or deleted after it
 }
 
-// exerciseToken creates one token, rotates it up to ten times, uses the new and the old value after each rotation, and deletes it. The
-// last token of the load is kept, to be checked without load.
+// exerciseToken creates one token, rotates it up to ten times, uses the new and the old value after each rotation, and
+// deletes it. The last token of the load is kept, to be checked without load.
 func (c *chaos) exerciseToken(ctx context.Context, l *load, name string) (values []tokenValue) {
 	got, ok := c.createToken(ctx, name)
 	if !ok {
@@ -275,8 +296,8 @@ func (c *chaos) exerciseToken(ctx context.Context, l *load, name string) (values
 
 func newValue(got answer, fact string) tokenValue {
 	return tokenValue{
-		name: got.data()["name"].(string), token: got.data()["tokenId"].(string), value: got.data()["plainToken"].(string),
-		position: got.header.Get("X-Log-Position"), fact: fact,
+		name: got.data()["name"].(string), token: got.data()["tokenId"].(string),
+		value: got.data()["plainToken"].(string), position: got.header.Get("X-Log-Position"), fact: fact,
 	}
 }
 
@@ -287,16 +308,19 @@ func (c *chaos) useValue(ctx context.Context, v tokenValue) bool {
 		want = []int{401}
 	}
 	_, _, ok := c.retry(ctx, request{
-		method: "POST", path: leadsPath, bearer: v.value, body: `{"email":"token@example.com","metadata":{"source":"website"}}`,
+		method: "POST", path: leadsPath, bearer: v.value,
+		body: `{"email":"token@example.com","metadata":{"source":"website"}}`,
 	}, want...)
 	return ok
 }
 
-// createToken creates a token. An attempt without an answer may also have created one, which counts towards the limit. At the limit
-// such tokens are deleted.
+// createToken creates a token. An attempt without an answer may also have created one, which counts towards the limit.
+// At the limit such tokens are deleted.
 func (c *chaos) createToken(ctx context.Context, name string) (got answer, ok bool) {
 	for {
-		got, _, ok = c.retry(ctx, request{method: "POST", path: tokensPath, body: fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)}, 201, 409)
+		got, _, ok = c.retry(ctx, request{
+			method: "POST", path: tokensPath, body: fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name),
+		}, 201, 409)
 		if !ok || got.status == 201 {
 			return got, ok
 		}

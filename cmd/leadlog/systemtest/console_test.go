@@ -66,7 +66,8 @@ func TestConsole_InBrowser(t *testing.T) {
 
 	// A capture appears without a reload.
 	c.do(chromedp.Evaluate(`window.here = true`, nil))
-	captured := mustCall(t, "POST", api+"/leads", jwt, `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","city":"Pune",
+	captured := mustCall(t, "POST", api+"/leads", jwt,
+		`{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","city":"Pune",
 		"a_name_of_fifty_letters_xxxxxxxxxxxxxxxxxxxxxxxxxx":"x",
 		"opportunityValue":120000,"visitorId":"v-1","metadata":{"source":"website"}}`)
 	lead := captured.data()["leadId"].(string)
@@ -92,8 +93,10 @@ func TestConsole_InBrowser(t *testing.T) {
 	require.Contains(t, c.text("#leads"), "₹1,20,000")
 
 	// A lead as of each of its events, and revealed.
-	mustCall(t, "POST", api+"/visitors/v-1/activity", jwt, `{"type":"page_view","url":"https://example.com/prices?who=me","title":"Prices"}`)
-	mustCall(t, "POST", api+"/leads", jwt, `{"phone":"9876543210","opportunityValue":150000,"metadata":{"source":"whatsapp"}}`)
+	mustCall(t, "POST", api+"/visitors/v-1/activity", jwt,
+		`{"type":"page_view","url":"https://example.com/prices?who=me","title":"Prices"}`)
+	mustCall(t, "POST", api+"/leads", jwt,
+		`{"phone":"9876543210","opportunityValue":150000,"metadata":{"source":"whatsapp"}}`)
 	mustCall(t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`)
 	c.press("A•••")
 	c.waitText("#now", "won")
@@ -117,11 +120,15 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.waitText("#story", "https://example.com/•••") // the details are still unfolded
 	c.do(chromedp.EmulateViewport(1280, 900))
 
-	c.follow(`(() => { document.querySelector("#as-of").open = true; return document.querySelector('.slider a[href="?revision=0"]') })()`)
+	c.follow(`(() => { document.querySelector("#as-of").open = true; return document.querySelector('.slider ` +
+		`a[href="?revision=0"]') })()`)
 	c.waitText("#now", "As of event 0")
 	c.waitText("#now", "₹1,20,000")
 	c.waitText(".slider", "3")
-	c.follow(`(() => { const one = document.querySelector("#event-3 details"); one.open = true; return one.querySelector("a[href*=raw]") })()`)
+	c.follow(
+		`(() => { const one = document.querySelector("#event-3 details"); one.open = true; return ` +
+			`one.querySelector("a[href*=raw]") })()`,
+	)
 	c.waitText("#event-3", "won")
 	c.waitText("pre", `"status": "lost"`)
 	c.press("Show its current state")
@@ -131,7 +138,8 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.open("/console/audit/trail")
 	c.waitFor(`document.querySelector('#trail a[href$="/leads/` + lead + `"]') !== null`)
 	c.do(emulation.SetEmulatedMedia().WithMedia("print")) // paper has the account and the time zone
-	require.Regexp(t, `^Account acme\. Times are in Asia/\w+\. Days in charts, reports and filters are UTC\.$`, strings.TrimSpace(c.text("footer")))
+	require.Regexp(t, `^Account acme\. Times are in Asia/\w+\. Days in charts, reports and filters are UTC\.$`,
+		strings.TrimSpace(c.text("footer")))
 	c.do(emulation.SetEmulatedMedia().WithMedia(""))
 
 	token := c.tokens(api)
@@ -144,10 +152,14 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.filters(endpoint, "/leads", "/sources", "/arrivals", "/audit", "/audit/trail", "/sources/attribution")
 	c.printedCalls(settings, jwt, lead)
 	c.visitPages([][2]string{
-		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"}, {"attribution", "/sources/attribution"}, {"tokens", "/tokens"},
-		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"trail", "/audit/trail"}, {"webhooks", "/webhooks"},
-		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"}, {"intakes", "/intakes"},
-		{"intake", intake}, {"intake-new", "/intakes/new?kind=webhook"}, {"intake-edit", intake + "/edit"}, {"usage", "/usage"},
+		{"overview", ""}, {"leads", "/leads"}, {"lead", "/leads/" + lead + "?raw=1"}, {"sources", "/sources"},
+		{"attribution", "/sources/attribution"}, {"tokens", "/tokens"},
+		{"rotate", "/tokens/" + token + "/rotate"}, {"audit", "/audit"}, {"trail", "/audit/trail"},
+		{"webhooks", "/webhooks"},
+		{"webhook", endpoint}, {"delivery", c.lastDelivery(endpoint)}, {"projections", "/projections"},
+		{"intakes", "/intakes"},
+		{"intake", intake}, {"intake-new", "/intakes/new?kind=webhook"}, {"intake-edit", intake + "/edit"},
+		{"usage", "/usage"},
 		{"arrivals", "/arrivals"}, {"arrival", arrival},
 	})
 	c.longCampaign(api, jwt)
@@ -157,7 +169,8 @@ func TestConsole_InBrowser(t *testing.T) {
 	c.fileWithoutSession()
 }
 
-// firstSteps creates a form, sends a test lead and waits for it, adds and removes demo data, and deletes the lead and the form.
+// firstSteps creates a form, sends a test lead and waits for it, adds and removes demo data, and deletes the lead and
+// the form.
 func (c *chromium) firstSteps(api, jwt string) {
 	c.t.Helper()
 	c.press("Create a form")
@@ -168,7 +181,8 @@ func (c *chromium) firstSteps(api, jwt string) {
 	c.waitText("#start", "Site")
 	c.waitText("#start", "It appears here.")
 	address := mustCall(c.t, "GET", api+"/intakes", jwt, "").is(c.t, 200).body["data"].([]any)[0].(map[string]any)
-	mustCall(c.t, "POST", c.base+address["url"].(string), "", `{"name":"Asha Rao","email":"asha@example.org"}`).is(c.t, 200)
+	mustCall(c.t, "POST", c.base+address["url"].(string), "", `{"name":"Asha Rao","email":"asha@example.org"}`).
+		is(c.t, 200)
 	c.waitText("#start", "arrived") // the page is kept up to date
 	c.press("Add demo data")
 	c.waitText("main", "Add 40 made-up leads")
@@ -187,7 +201,8 @@ func (c *chromium) firstSteps(api, jwt string) {
 	mustCall(c.t, "DELETE", api+"/intakes/"+address["intakeId"].(string), jwt, "").is(c.t, 200)
 }
 
-// credits sets the lead's status to won, selects a model on its page, and checks the paths of sources on the attribution page.
+// credits sets the lead's status to won, selects a model on its page, and checks the paths of sources on the
+// attribution page.
 func (c *chromium) credits(api, jwt, lead string) {
 	c.t.Helper()
 	won := mustCall(c.t, "PATCH", api+"/leads/"+lead, jwt, `{"status":"won"}`).is(c.t, 200)
@@ -195,7 +210,8 @@ func (c *chromium) credits(api, jwt, lead string) {
 	c.open("/console/leads/" + lead)
 	c.do(chromedp.Evaluate(`document.querySelector("#touches-table").open = true`, nil))
 	c.waitText("#touches", "\t1\t₹1,50,000")
-	c.follow(`(() => { document.querySelector("#model").value = "linear"; return document.querySelector("#touches button") })()`)
+	c.follow(`(() => { document.querySelector("#model").value = "linear"; return document.querySelector("#touches ` +
+		`button") })()`)
 	c.waitText("#touches", "₹75,000")
 	c.open("/console/sources/attribution")
 	c.waitText("#paths", "WhatsApp")
@@ -205,13 +221,20 @@ func (c *chromium) credits(api, jwt, lead string) {
 func (c *chromium) longCampaign(api, jwt string) {
 	c.t.Helper()
 	c.emulate(1280, "light")
-	won := mustCall(c.t, "POST", api+"/leads", jwt, `{"phone":"9876543219","status":"won","metadata":{"utm_campaign":"`+strings.Repeat("W", 300)+`"}}`).is(c.t, 201)
+	won := mustCall(c.t, "POST", api+"/leads", jwt,
+		`{"phone":"9876543219","status":"won","metadata":{"utm_campaign":"`+strings.Repeat("W", 300)+`"}}`).is(c.t, 201)
 	mustCall(c.t, "GET", api+"/attribution?minPosition="+won.header.Get("X-Log-Position"), jwt, "").is(c.t, 200)
-	for _, page := range [][2]string{{"/sources", "#campaigns"}, {"/sources/attribution?by=campaign", "#attribution"}, {"/sources/attribution?by=campaign", "#paths"}} {
+	for _, page := range [][2]string{
+		{"/sources", "#campaigns"}, {"/sources/attribution?by=campaign", "#attribution"},
+		{"/sources/attribution?by=campaign", "#paths"},
+	} {
 		c.open("/console" + page[0])
 		c.waitText(page[1], "WWW")
 		var fits bool
-		c.evaluate(fmt.Sprintf(`(() => { const table = document.querySelector(%q); return table.scrollWidth <= table.clientWidth })()`, page[1]+" .scroll"), &fits)
+		c.evaluate(
+			fmt.Sprintf(`(() => { const table = document.querySelector(%q); return table.scrollWidth <= `+
+				`table.clientWidth })()`, page[1]+" .scroll"), &fits,
+		)
 		assert.True(c.t, fits, page)
 	}
 }
@@ -232,8 +255,10 @@ func (c *chromium) chart(api, jwt string) {
 	}
 	measure()
 	summary, height := c.text(".readout"), at.Height
-	shows := `document.querySelector(".readout").innerText.startsWith(` + last + `.dataset.name + " " + ` + last + `.dataset.total) &&
-		[...document.querySelectorAll(".legend strong")].map((one) => one.textContent).join("|") === ` + last + `.dataset.parts`
+	shows := `document.querySelector(".readout").innerText.startsWith(` + last + `.dataset.name + " " + ` + last +
+		`.dataset.total) &&
+		[...document.querySelectorAll(".legend strong")].map((one) => one.textContent).join("|") === ` + last +
+		`.dataset.parts`
 	c.do(input.DispatchMouseEvent(input.MouseMoved, at.X, at.Y))
 	c.waitFor(shows)
 	measure()
@@ -242,7 +267,8 @@ func (c *chromium) chart(api, jwt string) {
 	showsSummary := fmt.Sprintf(`document.querySelector(".readout").innerText === %q`, summary)
 	c.do(input.DispatchMouseEvent(input.MouseMoved, 1, 1))
 	c.waitFor(showsSummary)
-	// After an update replaces the chart under the pointer, the old chart gets no leave event, but the new chart gets an enter event.
+	// After an update replaces the chart under the pointer, the old chart gets no leave event, but the new chart gets
+	// an enter event.
 	c.do(input.DispatchMouseEvent(input.MouseMoved, at.X, at.Y))
 	c.waitFor(shows)
 	c.waitFor(`document.body.dispatchEvent(new PointerEvent("pointerover", {bubbles: true})) && ` + showsSummary)
@@ -265,9 +291,11 @@ func (c *chromium) chart(api, jwt string) {
 	arrives("9876543277")
 	c.waitFor(`document.activeElement === ` + last)
 	c.do(chromedp.KeyEvent(kb.ArrowLeft))
-	c.waitFor(`document.activeElement.nextElementSibling === ` + last + ` && document.querySelectorAll(".chart [tabindex='0']").length === 1`)
+	c.waitFor(`document.activeElement.nextElementSibling === ` + last + ` && document.querySelectorAll(".chart ` +
+		`[tabindex='0']").length === 1`)
 	c.do(chromedp.Evaluate(`document.activeElement.blur()`, nil))
-	c.waitFor(`document.querySelector(".readout strong").innerText === document.querySelector(".readout strong").dataset.whole`)
+	c.waitFor(`document.querySelector(".readout strong").innerText === document.querySelector(".readout ` +
+		`strong").dataset.whole`)
 }
 
 // shortcuts navigates with the keyboard, and disables and enables the shortcuts.
@@ -281,7 +309,9 @@ func (c *chromium) shortcuts() {
 	}
 	at := func(path, focused string) {
 		c.t.Helper()
-		c.waitFor(fmt.Sprintf(`%s && location.pathname === %q && document.activeElement.id === %q`, arrived, path, focused))
+		c.waitFor(
+			fmt.Sprintf(`%s && location.pathname === %q && document.activeElement.id === %q`, arrived, path, focused),
+		)
 	}
 	c.open("/console/usage")
 	c.do(chromedp.Focus("[data-shortcuts]", chromedp.ByQuery))
@@ -306,12 +336,17 @@ func (c *chromium) shortcuts() {
 
 	c.do(chromedp.Click("[data-shortcuts]", chromedp.ByQuery), chromedp.Click("#shortcuts input", chromedp.ByQuery))
 	c.open("/console/usage")
-	c.do(chromedp.Evaluate(`addEventListener("keydown", (event) => window.ignored = event.key + !event.defaultPrevented)`, nil))
+	c.do(
+		chromedp.Evaluate(
+			`addEventListener("keydown", (event) => window.ignored = event.key + !event.defaultPrevented)`, nil,
+		),
+	)
 	for _, key := range []string{"?", "/", "g", "l"} {
 		press(key)
 		c.waitFor(fmt.Sprintf(`window.ignored === %q && !document.querySelector("#shortcuts").open`, key+"true"))
 	}
-	c.do(chromedp.Click("[data-shortcuts]", chromedp.ByQuery), chromedp.Click("#shortcuts input", chromedp.ByQuery), chromedp.Click("#shortcuts button", chromedp.ByQuery))
+	c.do(chromedp.Click("[data-shortcuts]", chromedp.ByQuery), chromedp.Click("#shortcuts input", chromedp.ByQuery),
+		chromedp.Click("#shortcuts button", chromedp.ByQuery))
 	press("g", "l")
 	at("/console/leads", "")
 }
@@ -322,7 +357,10 @@ func (c *chromium) filters(pages ...string) {
 	for _, page := range pages {
 		c.open("/console" + page)
 		var ends []float64
-		c.evaluate(`[...document.querySelectorAll(".filters[method=get] > *")].map((one) => one.getBoundingClientRect().bottom)`, &ends)
+		c.evaluate(
+			`[...document.querySelectorAll(".filters[method=get] > *")].map((one) => `+
+				`one.getBoundingClientRect().bottom)`, &ends,
+		)
 		require.InDelta(c.t, slices.Min(ends), slices.Max(ends), 5, "the filters of %s are in one row", page)
 	}
 	c.open("/console/leads?status=won&createdSince=2026-01-02")
@@ -348,14 +386,16 @@ func (c *chromium) printedCalls(settings map[string]string, jwt, lead string) {
 	c.do(chromedp.Click("#calls summary", chromedp.ByQuery), chromedp.Click(`[data-copy="call-0"]`, chromedp.ByQuery))
 	c.waitText("#calls .said", "Copied")
 	var copied string
-	c.evaluate(`navigator.clipboard.readText().then((text) => text.startsWith("curl") ? text : undefined)`, &copied, awaitPromise)
+	c.evaluate(`navigator.clipboard.readText().then((text) => text.startsWith("curl") ? text : undefined)`,
+		&copied, awaitPromise)
 	require.Contains(c.t, shell(c.t, copied, "TOKEN="+jwt), lead)
 	command := strings.Fields(c.text("#call-1"))
 	require.Equal(c.t, "leadlog", command[0])
 	require.Contains(c.t, launch(c.t, settings, command[1:]...).exits(c.t, 0).out.String(), lead)
 }
 
-// form opens a page of another site and sends its form with leadlog.js. The lead has the campaign of the visit and a page view.
+// form opens a page of another site and sends its form with leadlog.js. The lead has the campaign of the visit and a
+// page view.
 func (c *chromium) form(api, jwt string) {
 	c.t.Helper()
 	html := ""
@@ -364,13 +404,16 @@ func (c *chromium) form(api, jwt string) {
 		_, _ = io.WriteString(w, html)
 	}))
 	c.t.Cleanup(site.Close)
-	made := mustCall(c.t, "POST", api+"/intakes", jwt, `{"name":"Site","kind":"form","origins":["`+site.URL+`"]}`).is(c.t, 201).data()
-	html = fmt.Sprintf(`<!doctype html><title>Prices</title><script src="%s/in/leadlog.js" data-intake="%s" defer></script>
+	made := mustCall(c.t, "POST", api+"/intakes", jwt, `{"name":"Site","kind":"form","origins":["`+site.URL+`"]}`).
+		is(c.t, 201).data()
+	html =
+		fmt.Sprintf(`<!doctype html><title>Prices</title><script src="%s/in/leadlog.js" data-intake="%s" defer></script>
 		<form method="post" action="%[1]s%[3]s" data-leadlog data-thanks="Thank you"><input name="email" id="email"><button>Send</button></form>`,
-		c.base, made["intakeId"], made["url"])
+			c.base, made["intakeId"], made["url"])
 	c.do(chromedp.Navigate(site.URL + "/prices?utm_source=news&utm_campaign=diwali&gclid=g1&session=private"))
 	c.waitFor(`!!window.leadlog`)
-	c.do(chromedp.Evaluate(`leadlog.consent(true)`, nil), chromedp.SetValue("#email", "visitor@example.com", chromedp.ByQuery),
+	c.do(chromedp.Evaluate(`leadlog.consent(true)`, nil),
+		chromedp.SetValue("#email", "visitor@example.com", chromedp.ByQuery),
 		chromedp.Click("button", chromedp.ByQuery))
 	c.waitText("body", "Thank you")
 	var lead map[string]any
@@ -381,7 +424,8 @@ func (c *chromium) form(api, jwt string) {
 		}
 		return lead != nil
 	}, pageTimeout, 20*time.Millisecond)
-	shown := mustCall(c.t, "GET", api+"/leads/"+lead["leadId"].(string), jwt, "").is(c.t, 200).data()["metadata"].(map[string]any)
+	shown := mustCall(c.t, "GET", api+"/leads/"+lead["leadId"].(string), jwt, "").is(c.t,
+		200).data()["metadata"].(map[string]any)
 	require.Equal(c.t, "diwali", shown["utm_campaign"])
 	require.Equal(c.t, "g1", shown["gclid"])
 	require.NotContains(c.t, fmt.Sprint(shown), "private")
@@ -395,7 +439,8 @@ func (c *chromium) form(api, jwt string) {
 func (c *chromium) fieldError() {
 	c.t.Helper()
 	c.open("/console/tokens")
-	c.do(chromedp.Evaluate(`document.querySelector("#days").form.noValidate = true`, nil), chromedp.SetValue("#name", "kept", chromedp.ByQuery),
+	c.do(chromedp.Evaluate(`document.querySelector("#days").form.noValidate = true`, nil),
+		chromedp.SetValue("#name", "kept", chromedp.ByQuery),
 		chromedp.SetValue("#days", "366", chromedp.ByQuery))
 	c.press("Create")
 	c.waitFor(`document.activeElement.id === "days" &&
@@ -477,7 +522,8 @@ func (c *chromium) intake() string {
 	return at
 }
 
-// arrival opens a quarantined post of an intake, discards it, and disables the intake. It returns the path of the arrival's page.
+// arrival opens a quarantined post of an intake, discards it, and disables the intake. It returns the path of the
+// arrival's page.
 func (c *chromium) arrival(intake string) string {
 	c.t.Helper()
 	tooMany := map[string]string{"phone": "98765 43213"}
@@ -555,8 +601,8 @@ func (c *chromium) lastDelivery(endpoint string) string {
 	return strings.TrimPrefix(path, "/console")
 }
 
-// visitPages takes screenshots of pages and checks their accessibility: light and dark, on a desktop and on a phone, and in half of a
-// window, as with a zoom of 200 %.
+// visitPages takes screenshots of pages and checks their accessibility: light and dark, on a desktop and on a phone,
+// and in half of a window, as with a zoom of 200 %.
 func (c *chromium) visitPages(pages [][2]string) {
 	c.t.Helper()
 	for _, style := range []struct {
@@ -623,7 +669,8 @@ func openChromium(t *testing.T, base string) *chromium {
 	require.NotEmpty(t, program, "make chromium installs the browser that this test drives")
 	axe, err := os.ReadFile(filepath.Join(npmtest.Install(t, "testdata/axe"), "node_modules/axe-core/axe.min.js"))
 	require.NoError(t, err)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"), // no other hosts
 		chromedp.WindowSize(1280, 900), chromedp.WSURLReadTimeout(pageTimeout))
 	allocated, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -641,7 +688,10 @@ func openChromium(t *testing.T, base string) *chromium {
 	c.do(network.Enable(), chromedp.EmulateViewport(1280, 900), emulation.SetFocusEmulationEnabled(true),
 		emulation.SetTimezoneOverride("Asia/Kolkata"), emulation.SetLocaleOverride().WithLocale("en-IN"))
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
-		c.do(cdpbrowser.SetPermission(&cdpbrowser.PermissionDescriptor{Name: name}, cdpbrowser.PermissionSettingGranted).WithOrigin(base))
+		c.do(
+			cdpbrowser.SetPermission(&cdpbrowser.PermissionDescriptor{Name: name},
+				cdpbrowser.PermissionSettingGranted).WithOrigin(base),
+		)
 	}
 	return c
 }
@@ -658,7 +708,8 @@ func (c *chromium) onEvent(event any) {
 		problem = "log: " + e.Entry.Text + " " + e.Entry.URL
 	case *network.EventRequestWillBeSent:
 		asked, err := url.Parse(e.Request.URL)
-		if err == nil && (asked.Scheme == "about" || asked.Scheme == "data" || strings.HasPrefix(e.Request.URL, c.base+"/console")) {
+		if err == nil &&
+			(asked.Scheme == "about" || asked.Scheme == "data" || strings.HasPrefix(e.Request.URL, c.base+"/console")) {
 			return
 		}
 		problem = "a request to " + e.Request.URL
@@ -733,7 +784,9 @@ func (c *chromium) waitVisible(selector string) {
 // waitText waits until an element has a text.
 func (c *chromium) waitText(selector, text string) {
 	c.t.Helper()
-	c.waitFor(fmt.Sprintf(`[...document.querySelectorAll(%q)].some((one) => one.innerText.includes(%q))`, selector, text))
+	c.waitFor(
+		fmt.Sprintf(`[...document.querySelectorAll(%q)].some((one) => one.innerText.includes(%q))`, selector, text),
+	)
 }
 
 // press clicks on the first link or button with a text, and waits for another page.
@@ -743,8 +796,8 @@ func (c *chromium) press(name string) {
 		.find((one) => one.textContent.replace(/\s+/g, " ").trim().startsWith(%q))`, name))
 }
 
-// follow clicks on an element that opens another page. Search and click are one step, because an update of the page may replace the
-// element. A covered element cannot be clicked.
+// follow clicks on an element that opens another page. Search and click are one step, because an update of the page may
+// replace the element. A covered element cannot be clicked.
 func (c *chromium) follow(element string) {
 	c.t.Helper()
 	c.waitFor(`(` + arrived + ` && (window.leaving = true))`)
@@ -779,7 +832,9 @@ func (c *chromium) screenshot(name string) {
 func (c *chromium) emulate(width int64, scheme string) {
 	c.t.Helper()
 	c.do(chromedp.EmulateViewport(width, 900),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{
+			Name: "prefers-color-scheme", Value: scheme,
+		}}))
 }
 
 // awaitPromise waits for the promise of a script.
@@ -789,15 +844,16 @@ func awaitPromise(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.
 func (c *chromium) accessible(page string) {
 	c.t.Helper()
 	var found []string
-	c.do(chromedp.Evaluate(c.axe, nil), chromedp.Evaluate(`for (const one of document.querySelectorAll("details:not(.more)")) one.open = true`, nil))
+	c.do(chromedp.Evaluate(c.axe, nil),
+		chromedp.Evaluate(`for (const one of document.querySelectorAll("details:not(.more)")) one.open = true`, nil))
 	c.do(chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then((result) =>
 		result.violations.map((one) => one.id + ": " + one.help + ": " + one.nodes.map((node) => node.html).join("\n")))`, &found, awaitPromise))
 	assert.Empty(c.t, found, page)
 	c.fits(page)
 }
 
-// fits fails the test if the page is wider than the window, if the actions of a table row are not visible or, on a desktop, cover the
-// rest of the row, or if long names leave too little space for their values.
+// fits fails the test if the page is wider than the window, if the actions of a table row are not visible or, on a
+// desktop, cover the rest of the row, or if long names leave too little space for their values.
 func (c *chromium) fits(page string) {
 	c.t.Helper()
 	var beyond int

@@ -26,7 +26,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
-// inbox is a webhook receiver that counts accepted deliveries by id. It rejects bodies that contain the text rejects, if it is set.
+// inbox is a webhook receiver that counts accepted deliveries by id. It rejects bodies that contain the text rejects,
+// if it is set.
 type inbox struct {
 	*httptest.Server
 	mu          sync.Mutex
@@ -93,7 +94,10 @@ func (b *inbox) hasRefused() bool {
 func readView(t *testing.T, base, jwt, since string) map[string]any {
 	t.Helper()
 	all := map[string]any{}
-	for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=month"} {
+	for _, path := range []string{
+		"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/audit/tokens",
+		"/api/v1/crm/sources/report?interval=month",
+	} {
 		sign := "?"
 		if strings.Contains(path, "?") {
 			sign = "&"
@@ -123,8 +127,8 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	number, deliveries := 0, 0
-	// capture appends a lead from two sources, a refused arrival, activity of a visitor, and a token that is created and deleted. These
-	// have four deliveries.
+	// capture appends a lead from two sources, a refused arrival, activity of a visitor, and a token that is created
+	// and deleted. These have four deliveries.
 	capture := func() (position string) {
 		t.Helper()
 		number, deliveries = number+1, deliveries+4
@@ -133,11 +137,14 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 			source string
 			status int
 		}{{"api", 201}, {"website", 200}, {"api", 409}} {
-			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(body, number, number, c.source)).is(t, c.status)
+			mustCall(t, "POST", base+"/api/v1/crm/leads", jwt,
+				fmt.Sprintf(body, number, number, c.source)).is(t, c.status)
 		}
-		mustCall(t, "POST", base+fmt.Sprintf("/api/v1/crm/visitors/v-%d/activity", number), jwt, `{"type":"page_view","url":"https://example.com/"}`).is(t, 202)
+		mustCall(t, "POST", base+fmt.Sprintf("/api/v1/crm/visitors/v-%d/activity", number), jwt,
+			`{"type":"page_view","url":"https://example.com/"}`).is(t, 202)
 		token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
-		deleted := mustCall(t, "DELETE", base+"/api/v1/crm/tokens/"+token.data()["tokenId"].(string), jwt, "").is(t, 200)
+		deleted := mustCall(t, "DELETE", base+"/api/v1/crm/tokens/"+token.data()["tokenId"].(string), jwt, "").
+			is(t, 200)
 		return deleted.header.Get("X-Log-Position")
 	}
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
@@ -145,7 +152,9 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	receiver.waitFor(t, deliveries)
 
 	original, eventStore, otherPostgres := settings["LEADLOG_DATABASE_URL"], esdbtest.Empty(t), pgtest.Database(t)
-	for _, move := range []struct{ from, to string }{{original, eventStore}, {eventStore, otherPostgres}, {otherPostgres, eventStore}, {eventStore, original}} {
+	for _, move := range []struct{ from, to string }{
+		{original, eventStore}, {eventStore, otherPostgres}, {otherPostgres, eventStore}, {eventStore, original},
+	} {
 		receiver.refuse(fmt.Sprintf("98765%05d", number+1))
 		position := capture()
 		require.Eventually(t, receiver.hasRefused, soon, 10*time.Millisecond)
@@ -157,9 +166,11 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 		p.stop(t)
 
 		moving := launch(t, settings, "copy-log", "--from", move.from, "--to", move.to).exits(t, 0)
-		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`, moving.out.String())
+		require.Regexp(t, `both logs: \d+ events, tree root [0-9A-Za-z+/]{43}=\nmoved the checkpoints of \d+ views`,
+			moving.out.String())
 		require.Zero(t, pgtest.Value[int](t, pgtest.Pool(t, original), `
-			SELECT count(*) FROM pg_class WHERE relnamespace = 'views'::regnamespace AND relkind = 'r' AND reltuples < 0`), "PostgreSQL knows of the rows")
+			SELECT count(*) FROM pg_class WHERE relnamespace = 'views'::regnamespace AND relkind = 'r'
+			AND reltuples < 0`), "PostgreSQL knows of the rows")
 		again := launch(t, settings, "copy-log", "--from", move.from, "--to", move.to).exits(t, 0)
 		require.Contains(t, again.out.String(), "no view had to be moved")
 
@@ -182,14 +193,17 @@ func TestCopyLog_SourceRejectsWrites(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	provision(t, settings)
-	first := launch(t, settings, "import", writeFile(t, "leads.csv", "name,phone\nAsha,98765 43210\n"), "--account", "acme")
+	first := launch(t, settings, "import", writeFile(t, "leads.csv", "name,phone\nAsha,98765 43210\n"),
+		"--account", "acme")
 	require.Zero(t, first.wait(t), first.err)
 	exported := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson")
 	require.Zero(t, exported.wait(t), exported.err)
 	lead := regexp.MustCompile(`"leadId":"(\w+)"`).FindStringSubmatch(exported.out.String())[1]
 	moving := launch(t, settings, "copy-log", "--to", pgtest.Database(t))
 	require.Zero(t, moving.wait(t), moving.err)
-	source, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
+	source, err := postgres.Open(t.Context(), postgres.Options{
+		URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	t.Cleanup(source.Close)
 	end := logHead(t, source)
@@ -212,13 +226,17 @@ func TestCopyLog_FromPrivatePostgres(t *testing.T) {
 	t.Parallel()
 	settings := devSettings(t)
 	delete(settings, "LEADLOG_EVENTSTORE_URL")
-	for _, args := range [][]string{{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}, {"replay", "all"}} {
+	for _, args := range [][]string{
+		{"migrate"}, {"account", "set", "acme", "--feature", "crm_api"}, {"replay", "all"},
+	} {
 		launch(t, settings, args...).exits(t, 0)
 	}
 	to := pgtest.Database(t)
 	moving := launch(t, settings, "copy-log", "--to", to).exits(t, 0)
 	require.Contains(t, moving.out.String(), "both logs: 1 events")
-	require.Equal(t, 1, pgtest.Value[int](t, pgtest.Pool(t, to), `SELECT reltuples FROM pg_class WHERE oid = 'log.event'::regclass`), "PostgreSQL knows of the rows")
+	require.Equal(t, 1,
+		pgtest.Value[int](t, pgtest.Pool(t, to), `SELECT reltuples FROM pg_class WHERE oid = 'log.event'::regclass`),
+		"PostgreSQL knows of the rows")
 	settings["LEADLOG_EVENTSTORE_URL"] = to
 	launch(t, settings, "verify").exits(t, 0)
 }
@@ -235,8 +253,12 @@ func TestCopyLog_ResumesAfterKill(t *testing.T) {
 	t.Cleanup(from.Close)
 	const streams, events = 40, 100
 	for i := range streams * events {
-		e := eventstore.Event{ID: ulid.Make(), Type: "test.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`)}
-		_, err := from.Append(t.Context(), eventstore.Write{Stream: fmt.Sprintf("test-%d", i%streams), Expect: eventstore.Any, Events: []eventstore.Event{e}})
+		e := eventstore.Event{
+			ID: ulid.Make(), Type: "test.v1", At: time.Now().UTC().Truncate(time.Millisecond), Data: []byte(`{}`),
+		}
+		_, err := from.Append(t.Context(), eventstore.Write{
+			Stream: fmt.Sprintf("test-%d", i%streams), Expect: eventstore.Any, Events: []eventstore.Event{e},
+		})
 		require.NoError(t, err)
 	}
 	server := esdbtest.Start(t)

@@ -179,17 +179,22 @@ func TestDev_CommandsSharePostgres(t *testing.T) {
 	t.Parallel()
 	settings := devSettings(t)
 	r := dev(t, settings)
-	launch(t, settings, "account", "set", "acme", "--feature", "crm_api", "--stage", "Fresh", "--stage", "Sold", "--region", "US").exits(t, 0)
+	launch(t, settings, "account", "set", "acme", "--feature", "crm_api", "--stage", "Fresh", "--stage", "Sold",
+		"--region", "US").exits(t, 0)
 	mint := launch(t, settings, "jwt", "--account", "acme", "--scope", "leads:write").exits(t, 0)
 	jwt := strings.TrimSpace(mint.out.String())
 	got := mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2671","status":"sold"}`).is(t, 201)
 	require.Equal(t, "Sold", got.data()["status"])
-	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status, "the only scope is leads:write")
+	require.Equal(t, 403, mustCall(t, "GET", r.base+"/api/v1/crm/leads", jwt, "").status,
+		"the only scope is leads:write")
 
 	early := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "0001-01-01T00:30:00+14:00").exits(t, 2)
-	require.Contains(t, early.err.String(), `--jwt-not-before="0001-01-01T00:30:00+14:00": must be a time after the beginning of the year 1`)
+	require.Contains(t, early.err.String(),
+		`--jwt-not-before="0001-01-01T00:30:00+14:00": must be a time after the beginning of the year 1`)
 	revoke := launch(t, settings, "account", "set", "acme", "--jwt-not-before", "2026-01-01T00:00:00Z").exits(t, 0)
-	require.Contains(t, revoke.out.String(), "features crm_api; stages Fresh, Sold; won stages won; region US; currency USD; visitors for 395 days; arrivals for 30 days; JWTs from 2026-01-01", "omitted settings are kept")
+	require.Contains(t, revoke.out.String(),
+		"features crm_api; stages Fresh, Sold; won stages won; region US; currency USD; visitors for 395 days; "+
+			"arrivals for 30 days; JWTs from 2026-01-01", "omitted settings are kept")
 	mustCall(t, "POST", r.base+"/api/v1/crm/leads", jwt, `{"phone":"415 555 2672"}`).is(t, 201)
 	disable := launch(t, settings, "account", "set", "acme", "--feature", "").exits(t, 0)
 	require.Contains(t, disable.out.String(), "features none; stages Fresh, Sold")

@@ -23,9 +23,9 @@ import (
 	"github.com/leadlog/leadlog/httpapi"
 )
 
-// TestDifferential_RandomRequests sends random requests, one after another, to one process or to two on one database, and compares all
-// answers, lists and reports with those of the reference model. LEADLOG_TEST_OPERATIONS is the number of requests, LEADLOG_TEST_SEED
-// chooses them.
+// TestDifferential_RandomRequests sends random requests, one after another, to one process or to two on one database,
+// and compares all answers, lists and reports with those of the reference model. LEADLOG_TEST_OPERATIONS is the number
+// of requests, LEADLOG_TEST_SEED chooses them.
 func TestDifferential_RandomRequests(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -89,7 +89,8 @@ func (d *differential) run(operations int) {
 		weight int
 		do     func()
 	}{
-		{40, d.captureOne}, {8, d.captureBatch}, {12, d.patch}, {6, d.releaseContact}, {5, d.joinLeads}, {14, d.recordActivity},
+		{40, d.captureOne}, {8, d.captureBatch}, {12, d.patch}, {6, d.releaseContact}, {5, d.joinLeads},
+		{14, d.recordActivity},
 		{3, d.deleteVisitor}, {3, d.eraseLead}, {6, d.changeToken}, {2, d.configure}, {4, d.resubmit},
 	}
 	total := 0
@@ -174,7 +175,8 @@ func (d *differential) newCapture() differentialLine {
 	in, members := refCapture{refFields: refFields{value: -1}, source: "api"}, map[string]any{}
 	if n := d.rng.IntN(8); n < 6 {
 		in.phone = fmt.Sprintf("+91987654321%d", n)
-		members["phone"] = pick[any](d.rng, in.phone, "98765 4321"+fmt.Sprint(n), "+91 98765-4321"+fmt.Sprint(n), 9876543210+n)
+		members["phone"] = pick[any](d.rng, in.phone, "98765 4321"+fmt.Sprint(n),
+			"+91 98765-4321"+fmt.Sprint(n), 9876543210+n)
 	}
 	if n := d.rng.IntN(8); n < 5 || in.phone == "" {
 		in.email = fmt.Sprintf("person%d@example.com", n)
@@ -267,7 +269,8 @@ func (d *differential) captureBatch() {
 	for _, line := range lines {
 		body.WriteString(line.body + "\n")
 	}
-	r, err := http.NewRequestWithContext(d.t.Context(), "POST", pick(d.rng, d.bases...)+leadsPath+"/batch", strings.NewReader(body.String()))
+	r, err := http.NewRequestWithContext(d.t.Context(), "POST", pick(d.rng, d.bases...)+leadsPath+"/batch",
+		strings.NewReader(body.String()))
 	require.NoError(d.t, err)
 	r.Header = http.Header{"Authorization": {"Bearer " + bearer}, "Content-Type": {"application/x-ndjson"}}
 	if key != "" {
@@ -372,8 +375,9 @@ func (d *differential) quarantined(line differentialLine, key, credential string
 	shown := d.get("/api/v1/crm/arrivals/" + id).data()
 	require.Equal(d.t, "quarantined", shown["state"])
 	kept := &refArrival{
-		id: id, state: "quarantined", receivedAt: d.time(shown, "receivedAt"), credential: credential, request: line.refCapture,
-		errors: got.body["errors"],
+		id: id, state: "quarantined", receivedAt: d.time(shown, "receivedAt"), credential: credential,
+		request: line.refCapture,
+		errors:  got.body["errors"],
 	}
 	d.arrivals = append(d.arrivals, kept)
 	if key != "" {
@@ -407,8 +411,9 @@ func (d *differential) identify(l *refLead, shown map[string]any) {
 func (l *refLead) record() map[string]any {
 	shown := map[string]any{
 		"leadId": l.id, "contactUID": l.contact, "name": l.name, "phone": l.phone, "email": l.email, "status": l.status,
-		"leadTemperature": l.temperature, "source": l.source, "customFields": map[string]any{}, "opportunityValue": nil, "opportunityId": nil,
-		"createdAt": l.createdAt.Format("2006-01-02T15:04:05.000Z"), "updatedAt": l.updatedAt.Format("2006-01-02T15:04:05.000Z"),
+		"leadTemperature": l.temperature, "source": l.source, "customFields": map[string]any{}, "opportunityValue": nil,
+		"opportunityId": nil, "createdAt": l.createdAt.Format("2006-01-02T15:04:05.000Z"),
+		"updatedAt": l.updatedAt.Format("2006-01-02T15:04:05.000Z"),
 	}
 	for key, value := range l.custom {
 		shown["customFields"].(map[string]any)[key] = value
@@ -454,7 +459,8 @@ func (l *refLead) gone() int {
 	return 0
 }
 
-// changed sends a change of a lead, and compares the answer: with the status, or with the lead after a successful change.
+// changed sends a change of a lead, and compares the answer: with the status, or with the lead after a successful
+// change.
 func (d *differential) changed(r request, l *refLead, status int, change func(at time.Time)) {
 	d.t.Helper()
 	got := d.send(r)
@@ -501,11 +507,12 @@ func (d *differential) patch() {
 	}
 	body, err := json.Marshal(members, json.Deterministic(true))
 	require.NoError(d.t, err)
-	d.changed(request{method: "PATCH", path: leadsPath + "/" + l.id, body: string(body)}, l, l.gone(), func(at time.Time) {
-		if l.changes(set, removed) {
-			l.update(set, removed, at)
-		}
-	})
+	d.changed(request{method: "PATCH", path: leadsPath + "/" + l.id, body: string(body)}, l,
+		l.gone(), func(at time.Time) {
+			if l.changes(set, removed) {
+				l.update(set, removed, at)
+			}
+		})
 }
 
 func (d *differential) releaseContact() {
@@ -531,7 +538,10 @@ func (d *differential) releaseContact() {
 	case len(l.phones)+len(l.emails) == 1:
 		status = 409
 	}
-	r := request{method: "POST", path: leadsPath + "/" + l.id + "/contacts/release", body: fmt.Sprintf(`{%q:%q}`, member, phone+email)}
+	r := request{
+		method: "POST", path: leadsPath + "/" + l.id + "/contacts/release",
+		body: fmt.Sprintf(`{%q:%q}`, member, phone+email),
+	}
 	d.changed(r, l, status, func(at time.Time) { d.release(l, phone, email, at) })
 }
 
@@ -579,12 +589,15 @@ func (d *differential) recordActivity() {
 		}
 	}
 	d.titles++
-	body := fmt.Sprintf(`{"type":"page_view","title":"page %d","url":"https://example.com/?%s"`, d.titles, query.Encode())
+	body := fmt.Sprintf(`{"type":"page_view","title":"page %d","url":"https://example.com/?%s"`,
+		d.titles, query.Encode())
 	if visit.dated = chance(d.rng, 30); visit.dated {
-		body += fmt.Sprintf(`,"at":%q`, time.Now().Add(-pick(d.rng, time.Minute, 30*time.Hour, 50*time.Hour)).UTC().Format(time.RFC3339))
+		body += fmt.Sprintf(`,"at":%q`,
+			time.Now().Add(-pick(d.rng, time.Minute, 30*time.Hour, 50*time.Hour)).UTC().Format(time.RFC3339))
 	}
 	got := d.send(request{
-		method: "POST", path: "/api/v1/crm/visitors/" + url.PathEscape(visitor) + "/activity", body: body + "}", bearer: bearer,
+		method: "POST", path: "/api/v1/crm/visitors/" + url.PathEscape(visitor) + "/activity", body: body + "}",
+		bearer: bearer,
 	}).is(d.t, 202)
 	visit.id, visit.position, visit.at = got.data()["activityId"].(string), positionOf(got), d.time(got.data(), "at")
 	if len(query) == 0 {
@@ -613,13 +626,17 @@ func (d *differential) changeToken() {
 	}
 	if len(d.tokens) == 0 || chance(d.rng, 40) {
 		name := fmt.Sprint("token ", len(d.tokens))
-		got := d.send(request{method: "POST", path: "/api/v1/crm/tokens", body: fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name)})
+		got := d.send(request{
+			method: "POST", path: "/api/v1/crm/tokens", body: fmt.Sprintf(`{"name":%q,"expiresInDays":30}`, name),
+		})
 		if live == 5 {
 			require.Equal(d.t, "TOKEN_LIMIT_REACHED", got.is(d.t, 409).body["code"])
 			return
 		}
 		data := got.is(d.t, 201).data()
-		d.tokens = append(d.tokens, &refToken{id: data["tokenId"].(string), name: name, value: data["plainToken"].(string)})
+		d.tokens = append(d.tokens, &refToken{
+			id: data["tokenId"].(string), name: name, value: data["plainToken"].(string),
+		})
 		return
 	}
 	token := pick(d.rng, d.tokens...)
@@ -644,10 +661,13 @@ func (d *differential) changeToken() {
 func (d *differential) configure() {
 	d.won = pick(d.rng, []string{"won"}, []string{"sold"}, []string{"won", "sold"}, []string{"new"})
 	body, err := json.Marshal(map[string]any{
-		"name": "Acme", "features": []string{"crm_api"}, "stages": refStages, "quarantine": true, "wonStages": d.won, "rateLimit": 0,
+		"name": "Acme", "features": []string{"crm_api"}, "stages": refStages, "quarantine": true, "wonStages": d.won,
+		"rateLimit": 0,
 	}, json.Deterministic(true))
 	require.NoError(d.t, err)
-	d.send(request{method: "PUT", path: "/api/v1/admin/accounts/acme", body: string(body), bearer: d.admin}).is(d.t, 200)
+	d.send(request{
+		method: "PUT", path: "/api/v1/admin/accounts/acme", body: string(body), bearer: d.admin,
+	}).is(d.t, 200)
 }
 
 // resubmit corrects a request that was quarantined.
@@ -658,7 +678,8 @@ func (d *differential) resubmit() {
 	a := pick(d.rng, d.arrivals...)
 	in := a.request
 	in.wrong, in.status = false, "contacted"
-	in.phone, in.email = fmt.Sprintf("+91987654321%d", d.rng.IntN(6)), fmt.Sprintf("person%d@example.com", d.rng.IntN(8))
+	in.phone, in.email = fmt.Sprintf("+91987654321%d", d.rng.IntN(6)),
+		fmt.Sprintf("person%d@example.com", d.rng.IntN(8))
 	r := request{
 		method: "POST", path: "/api/v1/crm/arrivals/" + a.id + "/resubmit",
 		body: fmt.Sprintf(`{"set":{"phone":%q,"email":%q,"status":%q}}`, in.phone, in.email, in.status),
@@ -696,7 +717,8 @@ func (d *differential) get(path string) answer {
 		join = "&"
 	}
 	for {
-		got := mustCall(d.t, "GET", pick(d.reads, d.bases...)+path+join+"minPosition="+fmt.Sprint(d.last), d.jwt, "").is(d.t, 200)
+		got := mustCall(d.t, "GET", pick(d.reads, d.bases...)+path+join+"minPosition="+fmt.Sprint(d.last),
+			d.jwt, "").is(d.t, 200)
 		if got.body["rebuilding"] != true && got.data()["rebuilding"] != true {
 			return got
 		}
@@ -738,7 +760,9 @@ func (d *differential) identifyTouches() {
 		}
 	}
 	for _, of := range found {
-		slices.SortFunc(of, func(a, b map[string]any) int { return cmp.Compare(a["position"].(float64), b["position"].(float64)) })
+		slices.SortFunc(of, func(a, b map[string]any) int {
+			return cmp.Compare(a["position"].(float64), b["position"].(float64))
+		})
 	}
 	for _, touch := range d.touches {
 		if touch.id != "" {
@@ -757,7 +781,8 @@ func (d *differential) identifyTouches() {
 func (d *differential) raw() map[string]string {
 	lists := map[string]string{}
 	for _, path := range []string{
-		leadsPath, "/api/v1/crm/sources/history", touchesPath, leadsPath + "/refused", "/api/v1/crm/tokens", "/api/v1/crm/arrivals",
+		leadsPath, "/api/v1/crm/sources/history", touchesPath, leadsPath + "/refused", "/api/v1/crm/tokens",
+		"/api/v1/crm/arrivals",
 	} {
 		encoded, err := json.Marshal(d.list(path), json.Deterministic(true))
 		require.NoError(d.t, err)
@@ -825,8 +850,9 @@ func (d *differential) compareSources() {
 		}
 	}
 	for _, item := range d.list("/api/v1/crm/sources/history") {
-		got = append(got, fmt.Sprintln(item["leadId"], item["source"], d.time(item, "firstSeenAt"), d.time(item, "lastSeenAt"),
-			item["arrivals"], credentialOf(item["credential"])))
+		got = append(got,
+			fmt.Sprintln(item["leadId"], item["source"], d.time(item, "firstSeenAt"), d.time(item, "lastSeenAt"),
+				item["arrivals"], credentialOf(item["credential"])))
 	}
 	require.ElementsMatch(d.t, want, got, "source history")
 }
@@ -856,10 +882,13 @@ func (d *differential) compareTouches() {
 		}
 		shown := got[i]
 		require.Equal(d.t,
-			fmt.Sprintln(touch.id, touch.position, of, touch.at, touch.source, touch.kind, touch.medium, touch.campaign, touch.credential,
+			fmt.Sprintln(touch.id, touch.position, of, touch.at, touch.source, touch.kind, touch.medium, touch.campaign,
+				touch.credential,
 				touch.erased),
-			fmt.Sprintln(shown["touchId"], int64(shown["position"].(float64)), text(shown["leadId"]), d.time(shown, "at"), text(shown["source"]),
-				shown["kind"], text(shown["utmMedium"]), text(shown["utmCampaign"]), shown["credential"], shown["erased"]), "touch %d", i)
+			fmt.Sprintln(shown["touchId"], int64(shown["position"].(float64)), text(shown["leadId"]),
+				d.time(shown, "at"), text(shown["source"]),
+				shown["kind"], text(shown["utmMedium"]), text(shown["utmCampaign"]), shown["credential"],
+				shown["erased"]), "touch %d", i)
 	}
 	if len(want) == 0 {
 		return
@@ -869,7 +898,9 @@ func (d *differential) compareTouches() {
 		return
 	}
 	then := d.list(touchesPath + "&asOf=" + url.QueryEscape(touch.at.Format(time.RFC3339Nano)))
-	require.True(d.t, slices.ContainsFunc(then, func(shown map[string]any) bool { return shown["touchId"] == touch.id }),
+	require.True(d.t, slices.ContainsFunc(then, func(shown map[string]any) bool {
+		return shown["touchId"] == touch.id
+	}),
 		"asOf the time of touch %s, %s, leaves it out", touch.id, touch.at)
 }
 
@@ -879,7 +910,8 @@ func (d *differential) compareRefused() {
 	for _, item := range d.list(leadsPath + "/refused") {
 		other, _ := item["otherLeadId"].(string)
 		got = append(got, refRefusal{
-			item["source"].(string), item["code"].(string), item["leadId"].(string), other, credentialOf(item["credential"]),
+			item["source"].(string), item["code"].(string), item["leadId"].(string), other,
+			credentialOf(item["credential"]),
 		})
 	}
 	require.ElementsMatch(d.t, d.refused, got, "refused arrivals")
@@ -939,7 +971,9 @@ func reportRows(data map[string]any) string {
 	lines := []string{fmt.Sprint(total["conversions"], " ", total["value"])}
 	for _, item := range data["rows"].([]any) {
 		row := item.(map[string]any)
-		lines = append(lines, fmt.Sprint(row["key"], " ", math.Round(row["touches"].(float64)), " ", row["conversions"], " ", row["value"]))
+		lines = append(lines,
+			fmt.Sprint(row["key"], " ", math.Round(row["touches"].(float64)), " ",
+				row["conversions"], " ", row["value"]))
 	}
 	return strings.Join(lines, "\n")
 }

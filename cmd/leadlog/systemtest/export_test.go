@@ -61,7 +61,9 @@ func TestExport_ConstantMemory(t *testing.T) {
 func runExport(t *testing.T, settings map[string]string, format string) (written, memory int64) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), executable, "export", "sources", "--account", "acme", "--format", format)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GOGC=100", "LEADLOG_DATABASE_URL=" + settings["LEADLOG_DATABASE_URL"]}
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "GOGC=100", "LEADLOG_DATABASE_URL=" + settings["LEADLOG_DATABASE_URL"],
+	}
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -79,8 +81,8 @@ func runExport(t *testing.T, settings map[string]string, format string) (written
 	return written, memory
 }
 
-// resident returns the memory of a process in bytes; on Linux its peak. The rusage of the ended process is not usable, because on Linux
-// it starts with the memory of the parent.
+// resident returns the memory of a process in bytes; on Linux its peak. The rusage of the ended process is not usable,
+// because on Linux it starts with the memory of the parent.
 func resident(t *testing.T, pid int) int64 {
 	t.Helper()
 	kib := "0" // the process has ended
@@ -124,7 +126,8 @@ func TestExport_WhileServing(t *testing.T) {
 	machine := launch(t, settings, "tail", "--json", "--type", "token.*")
 	machine.waitFor(t, machine.err, `(following)`)
 
-	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"=Asha","phone":"9876543210","metadata":{"source":"website"}}`).is(t, 201)
+	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt,
+		`{"name":"=Asha","phone":"9876543210","metadata":{"source":"website"}}`).is(t, 201)
 	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	following.waitFor(t, following.out, `(?m)^(\d+) \S+Z lead.created +lead-\w+ acme user:`)
 	machine.waitFor(t, machine.out, `("type":"token.created")`)
@@ -140,8 +143,10 @@ func TestExport_WhileServing(t *testing.T) {
 	mustCall(t, "GET", base+"/api/v1/crm/sources/history?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
 	mustCall(t, "GET", base+"/api/v1/crm/audit/tokens?minPosition="+created.header.Get("X-Log-Position"), jwt, "")
-	events := launch(t, settings, "export", "events", "--account", "acme", "--types", "lead.*,token.created", "--format", "ndjson").exits(t, 0)
-	require.Regexp(t, `^{"id":"\w+","type":"lead.created",.*\n{"id":"\w+","type":"token.created",.*\n$`, events.out.String())
+	events := launch(t, settings, "export", "events", "--account", "acme", "--types", "lead.*,token.created",
+		"--format", "ndjson").exits(t, 0)
+	require.Regexp(t, `^{"id":"\w+","type":"lead.created",.*\n{"id":"\w+","type":"token.created",.*\n$`,
+		events.out.String())
 	launch(t, settings, "export", "leads", "--account", "acme", "--types", "lead.*").exits(t, 2)
 	launch(t, settings, "export", "events", "--account", "acme", "--types", "claim.*").exits(t, 2)
 	for _, what := range []string{"sources", "leads", "tokens", "events"} {
@@ -158,12 +163,14 @@ func TestExport_WhileServing(t *testing.T) {
 	}
 	leads := launch(t, settings, "export", "leads", "--account", "acme").exits(t, 0)
 	require.Contains(t, leads.out.String(), ",'=Asha,", "no formula")
-	lines := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson", "--until", "2000-01-01T00:00:00Z").exits(t, 0)
+	lines := launch(t, settings, "export", "leads", "--account", "acme", "--format", "ndjson", "--until",
+		"2000-01-01T00:00:00Z").exits(t, 0)
 	require.Empty(t, lines.out.String())
 
 	for _, args := range [][]string{
 		{"export", "leads", "--account", "acme", "--since", "yesterday"}, {"export", "secrets", "--account", "acme"},
-		{"export", "leads"}, {"export", "leads", "--account", "acmee"}, {"tail", "--type", "["}, {"tail", "--type", "lead.create"},
+		{"export", "leads"}, {"export", "leads", "--account", "acmee"}, {"tail", "--type", "["},
+		{"tail", "--type", "lead.create"},
 	} {
 		launch(t, settings, args...).exits(t, 2)
 	}
@@ -181,7 +188,8 @@ func TestExport_WaitsForViews(t *testing.T) {
 		require.Equal(t, rows, strings.Count(out, "\n"), what)
 	}
 
-	execute(t, settings["LEADLOG_DATABASE_URL"], `UPDATE views.checkpoint SET version = 99, position = 0 WHERE projector = 'touch'`)
+	execute(t, settings["LEADLOG_DATABASE_URL"],
+		`UPDATE views.checkpoint SET version = 99, position = 0 WHERE projector = 'touch'`)
 	out, printed := outputOf(t, 1, settings, "export", "sources", "--account", "acme")
 	require.Empty(t, out)
 	require.Contains(t, printed, "was built by another version")

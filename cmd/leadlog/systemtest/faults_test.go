@@ -34,7 +34,9 @@ func faults(t *testing.T, settings map[string]string, proxy *pgtest.Proxy) map[s
 	}
 	// failing makes a number of statements on a table fail. Its end waits for the first failure.
 	failing := func(table, sqlstate string, times int, lost bool) fault {
-		return fault{noWrites: lost, begin: func(t *testing.T) { failStatements(t, direct, table, sqlstate, times) }, end: func(t *testing.T) {
+		return fault{noWrites: lost, begin: func(t *testing.T) {
+			failStatements(t, direct, table, sqlstate, times)
+		}, end: func(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return queryInt(t, settings, `SELECT 1 FROM public.faults WHERE is_called`) == 1
 			}, soon, time.Millisecond)
@@ -57,19 +59,30 @@ func faults(t *testing.T, settings map[string]string, proxy *pgtest.Proxy) map[s
 	const always = 1 << 30
 	return map[string]map[string]fault{
 		"connections": {
-			"connections are refused":          {noWrites: true, begin: do(proxy.Refuse), end: func(t *testing.T) { proxy.Accept(t) }},
-			"connections are reset":            {begin: do(proxy.Reset), end: none},
-			"connections are half open":        {noWrites: true, begin: do(proxy.HalfOpen), end: do(proxy.EndHalfOpen)},
-			"the database is read only":        database("SET default_transaction_read_only = on", "RESET default_transaction_read_only"),
+			"connections are refused": {
+				noWrites: true, begin: do(proxy.Refuse), end: func(t *testing.T) { proxy.Accept(t) },
+			},
+			"connections are reset":     {begin: do(proxy.Reset), end: none},
+			"connections are half open": {noWrites: true, begin: do(proxy.HalfOpen), end: do(proxy.EndHalfOpen)},
+			"the database is read only": database("SET default_transaction_read_only = on",
+				"RESET default_transaction_read_only"),
 			"the database is full of sessions": database("CONNECTION LIMIT 0", "CONNECTION LIMIT -1"),
 		},
 		"messages": {
-			"a request is lost halfway":         {begin: do(func() { proxy.LoseRequest("lead.created.v1") }), end: afterLoss},
-			"an answer is lost":                 {begin: do(func() { proxy.LoseAnswer("lead.created.v1") }), end: afterLoss},
-			"a transaction is lost halfway":     {begin: do(func() { proxy.LoseRequest("commit") }), end: afterLoss},
-			"a commit's answer is lost":         {begin: do(func() { proxy.LoseAnswer("commit") }), end: afterLoss},
-			"answers are slow by half a second": {begin: do(func() { proxy.Slow(500 * time.Millisecond) }), end: do(func() { proxy.Slow(0) })},
-			"answers are slow by ten seconds":   {noWrites: true, begin: do(func() { proxy.Slow(10 * time.Second) }), end: do(func() { proxy.Slow(0) })},
+			"a request is lost halfway": {
+				begin: do(func() { proxy.LoseRequest("lead.created.v1") }), end: afterLoss,
+			},
+			"an answer is lost": {
+				begin: do(func() { proxy.LoseAnswer("lead.created.v1") }), end: afterLoss,
+			},
+			"a transaction is lost halfway": {begin: do(func() { proxy.LoseRequest("commit") }), end: afterLoss},
+			"a commit's answer is lost":     {begin: do(func() { proxy.LoseAnswer("commit") }), end: afterLoss},
+			"answers are slow by half a second": {
+				begin: do(func() { proxy.Slow(500 * time.Millisecond) }), end: do(func() { proxy.Slow(0) }),
+			},
+			"answers are slow by ten seconds": {
+				noWrites: true, begin: do(func() { proxy.Slow(10 * time.Second) }), end: do(func() { proxy.Slow(0) }),
+			},
 		},
 		"statements": {
 			"appends cannot be serialized":    failing("log.event", "40001", 5, false),
@@ -101,7 +114,8 @@ func failStatements(t *testing.T, url, table, sqlstate string, times int) {
 		    IF nextval('public.faults') <= %d THEN %s; END IF;
 		    RETURN NULL;
 		END $$;
-		CREATE TRIGGER fault AFTER INSERT OR UPDATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION public.fail()`, times, failure, table))
+		CREATE TRIGGER fault AFTER INSERT OR UPDATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION public.fail()`,
+		times, failure, table))
 }
 
 func execute(t *testing.T, url, statement string) {
@@ -112,8 +126,8 @@ func execute(t *testing.T, url, statement string) {
 	pgtest.Exec(t, conn, statement)
 }
 
-// Callers send requests during a sequence of faults. After each fault, refused captures are repeated with their keys. Each capture must
-// be stored once.
+// Callers send requests during a sequence of faults. After each fault, refused captures are repeated with their keys.
+// Each capture must be stored once.
 func TestFaults_Connections(t *testing.T) { testFaults(t, "connections") }
 func TestFaults_Messages(t *testing.T)    { testFaults(t, "messages") }
 func TestFaults_Statements(t *testing.T)  { testFaults(t, "statements") }
@@ -132,7 +146,8 @@ func testFaults(t *testing.T, kind string) {
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// newFaultService starts a service with another address of its database. It creates a token, and an endpoint for new leads.
+// newFaultService starts a service with another address of its database. It creates a token, and an endpoint for new
+// leads.
 func newFaultService(t *testing.T, settings map[string]string, address, jwt string) *chaos {
 	t.Helper()
 	behind := maps.Clone(settings)
@@ -140,7 +155,8 @@ func newFaultService(t *testing.T, settings map[string]string, address, jwt stri
 	p, base := serve(t, behind)
 	c := &chaos{settings: settings, receiver: newReceiver(t)}
 	c.calling.Store(&running{program: p, base: base, jwt: jwt})
-	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+c.receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+c.receiver.URL+`","events":["lead.created"]}`).
+		is(t, 201)
 	mustCall(t, "POST", base+tokensPath, jwt, `{"name":"to be rotated","expiresInDays":30}`).is(t, 201)
 	return c
 }
@@ -151,7 +167,8 @@ func TestFaults_FailsOverToOtherHost(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
-	one, other := pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"]), pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"])
+	one, other := pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"]),
+		pgtest.NewProxy(t, settings["LEADLOG_DATABASE_URL"])
 	other.Refuse()
 	c := newFaultService(t, settings, one.URL(other), jwt)
 	back := func(t *testing.T) {
@@ -227,10 +244,14 @@ func (c *chaos) runFault(t *testing.T, f fault) *faultRun {
 // changeRequests returns one request for each kind of write: lead, token, endpoint and visitor.
 func (c *chaos) changeRequests(t *testing.T) []request {
 	t.Helper()
-	lead, _, _ := c.retry(t.Context(), request{method: "POST", path: leadsPath, body: `{"phone":"9876543210","metadata":{"source":"website"}}`}, 200, 201)
+	lead, _, _ := c.retry(t.Context(), request{
+		method: "POST", path: leadsPath, body: `{"phone":"9876543210","metadata":{"source":"website"}}`,
+	}, 200, 201)
 	require.Empty(t, c.failures())
 	one := func(path, id string) string {
-		listed, _, _ := c.retry(t.Context(), request{method: "GET", path: path + "?minPosition=" + lead.header.Get("X-Log-Position")}, 200)
+		listed, _, _ := c.retry(t.Context(), request{
+			method: "GET", path: path + "?minPosition=" + lead.header.Get("X-Log-Position"),
+		}, 200)
 		return path + "/" + listed.body["data"].([]any)[0].(map[string]any)[id].(string)
 	}
 	endpoint := one("/webhooks/endpoints", "webhookId")
@@ -258,7 +279,10 @@ func (s *faultRun) await(t *testing.T, phase int32, status int) {
 func (s *faultRun) capture(ctx context.Context) {
 	for ctx.Err() == nil {
 		n := s.chaos.people.Add(1)
-		r := request{method: "POST", path: leadsPath, key: fmt.Sprintf("fault-%d", n), body: fmt.Sprintf(`{"email":"person%d@example.com"}`, n)}
+		r := request{
+			method: "POST", path: leadsPath, key: fmt.Sprintf("fault-%d", n),
+			body: fmt.Sprintf(`{"email":"person%d@example.com"}`, n),
+		}
 		phase := s.phase.Load()
 		got, ok := s.call(ctx, r, 201)
 		s.mu.Lock()
@@ -287,10 +311,14 @@ func (s *faultRun) change(ctx context.Context) {
 
 func (s *faultRun) read(ctx context.Context) {
 	for ctx.Err() == nil {
-		for _, path := range []string{leadsPath, tokensPath, "/webhooks/endpoints", "/api/v1/crm/sources/report?interval=day", "/api/v1/crm/audit/tree", "/readyz"} {
+		for _, path := range []string{
+			leadsPath, tokensPath, "/webhooks/endpoints", "/api/v1/crm/sources/report?interval=day",
+			"/api/v1/crm/audit/tree", "/readyz",
+		} {
 			s.call(ctx, request{method: "GET", path: path}, 200)
 		}
-		if got, err := (request{method: "GET", path: "/healthz"}).send(ctx, s.chaos.calling.Load().base, ""); err == nil && got.status != 200 {
+		if got, err := (request{method: "GET", path: "/healthz"}).send(ctx, s.chaos.calling.Load().base,
+			""); err == nil && got.status != 200 {
 			s.failf("/healthz answered %d", got.status)
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -339,7 +367,9 @@ func (s *faultRun) requireStoredOnce(t *testing.T) {
 			if want := map[string]string{p.position(): "lead.created"}; err == nil && !maps.Equal(facts, want) {
 				err = fmt.Errorf("lead %s was captured at %s, the log has %v", p.id(), p.position(), facts)
 			}
-			if _, _, ok := s.retry(t.Context(), request{method: "GET", path: leadsPath + "/" + p.id() + "?minPosition=" + p.position()}, 200); err == nil && !ok {
+			if _, _, ok := s.retry(t.Context(), request{
+				method: "GET", path: leadsPath + "/" + p.id() + "?minPosition=" + p.position(),
+			}, 200); err == nil && !ok {
 				err = fmt.Errorf("lead %s is in no view: %v", p.id(), s.failures())
 			}
 			return err

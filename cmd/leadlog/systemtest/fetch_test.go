@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The access token of an intake has expired, so its leads are quarantined. The owner sets a new token and resubmits the leads.
+// The access token of an intake has expired, so its leads are quarantined. The owner sets a new token and resubmits the
+// leads.
 func TestFetch_AfterNewAccessToken(t *testing.T) {
 	t.Parallel()
 	graph := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -31,13 +32,17 @@ func TestFetch_AfterNewAccessToken(t *testing.T) {
 	t.Cleanup(graph.Close)
 	_, jwt, base := startService(t)
 	created := mustCall(t, "POST", base+"/api/v1/crm/intakes", jwt,
-		`{"name":"Ads","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"expired","graphUrl":"`+graph.URL+`"}`).is(t, 201)
+		`{"name":"Ads","kind":"meta_lead_ads","appSecret":"app","verifyToken":"mine","accessToken":"expired",`+
+			`"graphUrl":"`+graph.URL+`"}`).is(t, 201)
 	intake := created.data()["intakeId"].(string)
-	post := `{"object":"page","entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":1}},{"field":"leadgen","value":{"leadgen_id":2}},` +
+	post := `{"object":"page","entry":[{"changes":[{"field":"leadgen","value":{"leadgen_id":1}},{"field":"leadgen",` +
+		`"value":{"leadgen_id":2}},` +
 		`{"field":"leadgen","value":{"leadgen_id":3}}]}]}`
 	mac := hmac.New(sha256.New, []byte("app"))
 	mac.Write([]byte(post))
-	received, err := callWith(t.Context(), "POST", base+"/in/"+intake, "", post, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil))})
+	received, err := callWith(t.Context(), "POST", base+"/in/"+intake, "", post, map[string]string{
+		"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil)),
+	})
 	require.NoError(t, err)
 	first := base + "/api/v1/crm/arrivals/" + received.is(t, 200).body["arrivalId"].(string)
 
@@ -56,7 +61,8 @@ func TestFetch_AfterNewAccessToken(t *testing.T) {
 	require.Equal(t, reason, mustCall(t, "GET", base+"/api/v1/crm/intakes/"+intake, jwt, "").data()["lastError"])
 
 	refused := mustCall(t, "POST", first+"/resubmit", jwt, "").is(t, 400)
-	require.Equal(t, reason, refused.body["errors"].([]any)[0].(map[string]any)["message"], "the second fetch has the same token")
+	require.Equal(t, reason, refused.body["errors"].([]any)[0].(map[string]any)["message"],
+		"the second fetch has the same token")
 	receivedAt := mustCall(t, "GET", first, jwt, "").data()["receivedAt"]
 	mustCall(t, "PATCH", base+"/api/v1/crm/intakes/"+intake, jwt, `{"accessToken":"renewed"}`).is(t, 200)
 	lead := mustCall(t, "POST", first+"/resubmit", jwt, "").is(t, 200)
@@ -68,7 +74,8 @@ func TestFetch_AfterNewAccessToken(t *testing.T) {
 	in("captured", 3)
 	require.NotContains(t, mustCall(t, "GET", base+"/api/v1/crm/intakes/"+intake, jwt, "").data(), "lastError")
 	for _, line := range []string{
-		`leadlog_fetch_attempt_seconds_count\{outcome="success"\} 3`, `leadlog_fetch_attempt_seconds_count\{outcome="failure"\} 4`, `leadlog_fetches_pending 0`,
+		`leadlog_fetch_attempt_seconds_count\{outcome="success"\} 3`,
+		`leadlog_fetch_attempt_seconds_count\{outcome="failure"\} 4`, `leadlog_fetches_pending 0`,
 	} {
 		require.Regexp(t, regexp.MustCompile(`(?m)^`+line+`$`), scrape(t, base))
 	}

@@ -21,10 +21,14 @@ import (
 )
 
 // personalTraces are personal data of a request, and of an endpoint that echoes it.
-var personalTraces = []string{"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali"}
+var personalTraces = []string{
+	"Asha", "9876543210", "asha@", "203.0.113", "browser-of", "pune-city", "visitor-of", "diwali",
+}
 
-const personalBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com","visitorId":"visitor-of-asha",` +
-	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali","utm_source":"news\u001b[2J","utm_medium":"asha@example.com"},"customFields":{"city":"pune-city"}}`
+const personalBody = `{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com",` +
+	`"visitorId":"visitor-of-asha",` +
+	`"metadata":{"source":"website","ip":"203.0.113.7","userAgent":"browser-of-asha","utm_content":"diwali",` +
+	`"utm_source":"news\u001b[2J","utm_medium":"asha@example.com"},"customFields":{"city":"pune-city"}}`
 
 // dump returns the database as pg_dump writes it, with bytea also as text.
 func dump(t *testing.T, url string) string {
@@ -47,8 +51,8 @@ func requireNoTraces(t *testing.T, where, text string) {
 	}
 }
 
-// Two services run with warm caches, an endpoint echoes its requests, and an as-of copy of the views exists. Then leadlog forget erases
-// the person.
+// Two services run with warm caches, an endpoint echoes its requests, and an as-of copy of the views exists. Then
+// leadlog forget erases the person.
 func TestForget_LeavesNoPersonalData(t *testing.T) {
 	t.Parallel()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +67,9 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 	first, base := serve(t, settings)
 	second, other := serve(t, settings)
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+echo.URL+`"}`).is(t, 201)
-	require.Equal(t, 202, mustCall(t, "POST", base+"/api/v1/crm/visitors/visitor-of-asha/activity", jwt, `{"type":"page_view","url":"https://example.com/diwali"}`).status)
+	require.Equal(t, 202,
+		mustCall(t, "POST", base+"/api/v1/crm/visitors/visitor-of-asha/activity", jwt,
+			`{"type":"page_view","url":"https://example.com/diwali"}`).status)
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, personalBody).is(t, 201)
 	id := captured.data()["leadId"].(string)
 	_, form := createIntake(t, base, jwt, "form", `{"source":"webhook"}`)
@@ -73,15 +79,18 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		require.NoError(t, err)
 		arrived.is(t, 200)
 	}
-	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp","utm_campaign":"monsoon"}}`).is(t, 200)
+	merged := mustCall(t, "POST", other+"/api/v1/crm/leads", jwt,
+		`{"phone":"9876543210","name":"Asha R.","metadata":{"source":"whatsapp","utm_campaign":"monsoon"}}`).is(t, 200)
 	for _, at := range []string{base, other} {
-		mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"?minPosition="+merged.header.Get("X-Log-Position"), jwt, "").is(t, 200)
+		mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"?minPosition="+merged.header.Get("X-Log-Position"), jwt, "").
+			is(t, 200)
 		require.Equal(t, 200, mustCall(t, "GET", at+"/api/v1/crm/leads/"+id+"/events", jwt, "").status)
 	}
 	pool := pgtest.Pool(t, settings["LEADLOG_DATABASE_URL"])
 	require.Eventually(t, func() bool {
 		var echoed int
-		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).Scan(&echoed)
+		err := pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE response LIKE '%Asha%'`).
+			Scan(&echoed)
 		return err == nil && echoed == 3
 	}, soon, 10*time.Millisecond, "not all deliveries have been echoed")
 	launch(t, settings, "replay", "lead", "--into", "as_of").exits(t, 0)
@@ -129,7 +138,8 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		"visitor-":   "lead-" + id + " was erased, but its key or rows derived from it remain",
 		"arrival-":   " was deleted, but its key was restored",
 	} {
-		restored, err := pool.Exec(t.Context(), `INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
+		restored, err := pool.Exec(t.Context(),
+			`INSERT INTO person.key SELECT * FROM person.backup WHERE stream ^@ $1`, of)
 		require.NoError(t, err)
 		require.Positive(t, restored.RowsAffected())
 		pgtest.Exec(t, pool, `INSERT INTO person.content SELECT * FROM person.content_backup WHERE stream ^@ $1`, of)
@@ -138,12 +148,13 @@ func TestForget_LeavesNoPersonalData(t *testing.T) {
 		require.Contains(t, noted.out.String(), note)
 		healed := launch(t, settings, "verify", "--heal").exits(t, 0)
 		require.Contains(t, healed.out.String(), "its erasure is finished")
-		require.Empty(t, pgtest.Rows[string](t, pool, `SELECT stream FROM person.key WHERE starts_with(stream, $1)`, of))
+		require.Empty(t,
+			pgtest.Rows[string](t, pool, `SELECT stream FROM person.key WHERE starts_with(stream, $1)`, of))
 	}
 }
 
-// A process was killed after the log recorded that a visitor is forgotten, and before as-of copies were cleared. The browser with the
-// same visitor id then returned.
+// A process was killed after the log recorded that a visitor is forgotten, and before as-of copies were cleared. The
+// browser with the same visitor id then returned.
 func TestForget_HealsVisitorInCopy(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -160,7 +171,8 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 	recordActivity()
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"v"}`).is(t, 201)
 	run("replay", "visitor_activity", "--into", "as_of")
-	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS SELECT * FROM as_of.visitor_activity`, settings["LEADLOG_DATABASE_URL"])
+	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS SELECT * FROM as_of.visitor_activity`,
+		settings["LEADLOG_DATABASE_URL"])
 	require.Equal(t, 1, queryInt(t, settings, `SELECT count(*) FROM public.kept`))
 	run("forget", captured.data()["leadId"].(string), "--account", "acme", "--yes")
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
@@ -168,14 +180,16 @@ func TestForget_HealsVisitorInCopy(t *testing.T) {
 
 	recordActivity()
 	run("replay", "visitor_activity", "--into", "later")
-	tool(t, "psql", "-qc", `INSERT INTO as_of.visitor_activity SELECT * FROM public.kept`, settings["LEADLOG_DATABASE_URL"])
+	tool(t, "psql", "-qc", `INSERT INTO as_of.visitor_activity SELECT * FROM public.kept`,
+		settings["LEADLOG_DATABASE_URL"])
 	noted := run("verify")
 	require.Contains(t, noted, "but its key or rows derived from it remain")
 	require.Contains(t, noted, "leadlog verify --heal finishes those left by killed processes")
 	require.Contains(t, run("verify", "--heal"), "its erasure is finished")
 	require.NotContains(t, run("verify"), "note:")
 	require.Zero(t, queryInt(t, settings, `SELECT count(*) FROM as_of.visitor_activity`))
-	require.Equal(t, 1, queryInt(t, settings, `SELECT count(*) FROM later.visitor_activity`), "activity after the erasure is kept")
+	require.Equal(t, 1, queryInt(t, settings, `SELECT count(*) FROM later.visitor_activity`),
+		"activity after the erasure is kept")
 }
 
 // site sends the activity of visitors of a web site.
@@ -186,14 +200,16 @@ type site struct {
 
 func (s site) recordActivity(visitor, title string) (position string) {
 	s.t.Helper()
-	got := mustCall(s.t, "POST", s.base+"/api/v1/crm/visitors/"+visitor+"/activity", s.jwt, `{"type":"page_view","title":"`+title+`"}`).is(s.t, 202)
+	got := mustCall(s.t, "POST", s.base+"/api/v1/crm/visitors/"+visitor+"/activity", s.jwt,
+		`{"type":"page_view","title":"`+title+`"}`).is(s.t, 202)
 	return got.header.Get("X-Log-Position")
 }
 
 // activity returns the titles of a lead's activity, at a position of the log.
 func (s site) activity(lead, position string) (titles []string) {
 	s.t.Helper()
-	got := mustCall(s.t, "GET", s.base+"/api/v1/crm/leads/"+lead+"/activity?minPosition="+position, s.jwt, "").is(s.t, 200)
+	got := mustCall(s.t, "GET", s.base+"/api/v1/crm/leads/"+lead+"/activity?minPosition="+position,
+		s.jwt, "").is(s.t, 200)
 	for _, of := range got.body["data"].([]any) {
 		titles = append(titles, of.(map[string]any)["title"].(string))
 	}
@@ -210,7 +226,8 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	web := site{t, base, jwt}
-	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","visitorId":"linked"}`).is(t, 201)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt,
+		`{"phone":"9876543210","visitorId":"linked"}`).is(t, 201)
 	lead := captured.data()["leadId"].(string)
 	keys := filepath.Join(t.TempDir(), "keys.dump")
 	tool(t, "pg_dump", "-Fc", "--schema=person", "--file="+keys, settings["LEADLOG_DATABASE_URL"])
@@ -249,7 +266,8 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	require.Equal(t, []string{"late"}, web.activity(lead, web.recordActivity("linked", "late")))
 	require.ElementsMatch(t, streams, lost())
 	require.Contains(t, run(2, "forget", streams[0], "--account", "acme"), "--yes")
-	require.Contains(t, run(1, "forget", streams[0], "--account", "globex", "--yes"), "account globex has no visitor "+streams[0])
+	require.Contains(t, run(1, "forget", streams[0], "--account", "globex", "--yes"),
+		"account globex has no visitor "+streams[0])
 	for _, stream := range streams {
 		require.Contains(t, run(0, "forget", stream, "--account", "acme", "--yes"), stream+" forgotten")
 		require.Contains(t, run(0, "forget", stream, "--account", "acme", "--yes"), "was forgotten before")
@@ -261,14 +279,16 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	web.recordActivity("anonymous", "again")
 	p.stop(t)
 
-	// A backup with the lost keys, but without newer keys, is restored later. The lost keys are destroyed again, and newer activity is kept
-	// after its keys are added.
+	// A backup with the lost keys, but without newer keys, is restored later. The lost keys are destroyed again, and
+	// newer activity is kept after its keys are added.
 	tool(t, "psql", "-qc", `CREATE TABLE public.kept AS TABLE person.key`, settings["LEADLOG_DATABASE_URL"])
 	restore(found)
 	run(0, "replay", "all")
 	run(0, "replay", "visitor_activity", "--into", "returned")
 	early := func() int {
-		return queryInt(t, settings, `SELECT count(*) FROM (TABLE views.visitor_activity UNION ALL TABLE returned.visitor_activity) AS a WHERE title = 'early'`)
+		return queryInt(t, settings,
+			`SELECT count(*) FROM (TABLE views.visitor_activity UNION ALL TABLE returned.visitor_activity) AS a
+				WHERE title = 'early'`)
 	}
 	require.Zero(t, early(), "forgotten activity is not shown although its keys are back")
 	noted := run(1, "verify", "--heal")
@@ -277,7 +297,8 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 		require.Contains(t, noted, "healed: "+stream+": its erasure is finished")
 	}
 	require.ElementsMatch(t, streams, lost(), "later activity has no key in the backup")
-	tool(t, "psql", "-qc", `INSERT INTO person.key TABLE public.kept ON CONFLICT DO NOTHING; DROP TABLE public.kept`, settings["LEADLOG_DATABASE_URL"])
+	tool(t, "psql", "-qc", `INSERT INTO person.key TABLE public.kept ON CONFLICT DO NOTHING; DROP TABLE public.kept`,
+		settings["LEADLOG_DATABASE_URL"])
 	run(0, "replay", "all")
 	require.NotContains(t, run(0, "verify"), "note:")
 	_, base = serve(t, settings)
@@ -289,7 +310,8 @@ func TestForget_VisitorWithLostKey(t *testing.T) {
 	require.Contains(t, run(1, "forget", "visitor-acme-00", "--account", "acme", "--yes"), "has no visitor")
 	require.Contains(t, run(0, "forget", lead, "--account", "acme", "--yes"), "the activity of 1 visitors")
 	require.NotContains(t, run(0, "verify"), "note:")
-	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'visitor-'`), "keys of later activity are kept")
+	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM person.key WHERE stream ^@ 'visitor-'`),
+		"keys of later activity are kept")
 }
 
 // manualShell returns a function that runs a manual's scripts, with leadlog and PostgreSQL's programs in PATH.
@@ -300,7 +322,9 @@ func manualShell(t *testing.T, settings map[string]string) func(script string) s
 	dir := t.TempDir()
 	leadlog := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\"\n", executable)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "leadlog"), []byte(leadlog), 0o755))
-	variables := []string{"PATH=" + strings.Join([]string{dir, programs.Dir, os.Getenv("PATH")}, string(os.PathListSeparator))}
+	variables := []string{
+		"PATH=" + strings.Join([]string{dir, programs.Dir, os.Getenv("PATH")}, string(os.PathListSeparator)),
+	}
 	for name, value := range settings {
 		variables = append(variables, name+"="+value)
 	}
@@ -326,13 +350,17 @@ func TestForget_LostKeysManual(t *testing.T) {
 	web := site{t, base, jwt}
 	loseKeys := func() {
 		t.Helper()
-		run(`psql -qc 'DELETE FROM person.key' -c 'INSERT INTO person.destroyed (stream) SELECT stream FROM log.event' -c 'NOTIFY leadlog_forgotten' ` + url + ` >/dev/null`)
+		run(
+			`psql -qc 'DELETE FROM person.key' -c 'INSERT INTO person.destroyed (stream) SELECT stream FROM log.event'
+				-c 'NOTIFY leadlog_forgotten' ` + url + ` >/dev/null`,
+		)
 	}
 
 	web.recordActivity("v", "early")
 	first := capture(`{"phone":"9876543210","name":"Asha","visitorId":"v"}`)
 	erased := capture(`{"phone":"9876543211"}`)
-	intake := mustCall(t, "POST", base+"/api/v1/crm/intakes", jwt, `{"name":"Form","kind":"form"}`).is(t, 201).data()["intakeId"].(string)
+	intake := mustCall(t, "POST", base+"/api/v1/crm/intakes", jwt, `{"name":"Form","kind":"form"}`).is(t,
+		201).data()["intakeId"].(string)
 	mustCall(t, "POST", base+"/in/"+intake, "", `{"email":"posted@example.com"}`).is(t, 200)
 	keys := filepath.Join(t.TempDir(), "keys.dump")
 	run("pg_dump -Fc --schema=person --file=" + keys + " " + url)
@@ -342,7 +370,8 @@ func TestForget_LostKeysManual(t *testing.T) {
 	web.base = base
 	second := capture(`{"phone":"9876543210"}`)
 	web.recordActivity("v", "late")
-	require.Contains(t, launch(t, settings, "verify").exits(t, 1).out.String(), "lead "+first+" of account acme cannot be read")
+	require.Contains(t, launch(t, settings, "verify").exits(t, 1).out.String(),
+		"lead "+first+" of account acme cannot be read")
 
 	run(strings.NewReplacer("-d leadlog", "-d "+url, "keys-OTHER.dump", keys).Replace(scripts[0]))
 	found := launch(t, settings, "verify", "--heal").exits(t, 1).out.String()

@@ -19,8 +19,9 @@ import (
 // onSmallDisk is set for the re-executed test binary, which may mount file systems.
 const onSmallDisk = "LEADLOG_TEST_ON_SMALL_DISK"
 
-// PostgreSQL is on a disk that fills up. The test re-executes itself to mount a private disk: as root in a mount namespace, otherwise
-// also in a user namespace. If neither is allowed, only TestFaults_Statements covers the errors of a full disk.
+// PostgreSQL is on a disk that fills up. The test re-executes itself to mount a private disk: as root in a mount
+// namespace, otherwise also in a user namespace. If neither is allowed, only TestFaults_Statements covers the errors of
+// a full disk.
 func TestFullDisk_Recovers(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()

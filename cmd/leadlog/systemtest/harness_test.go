@@ -64,10 +64,11 @@ func run(m *testing.M) int {
 	return pgtest.Run(m)
 }
 
-// readSources reads the directories of leadlog's packages. go test returns a cached result unless a file changed that the tests read, and
-// it does not know what go build reads.
+// readSources reads the directories of leadlog's packages. go test returns a cached result unless a file changed that
+// the tests read, and it does not know what go build reads.
 func readSources() error {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}", mainPackage).Output()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.Dir}}{{end}}{{end}}",
+		mainPackage).Output()
 	if err != nil {
 		return err
 	}
@@ -81,10 +82,13 @@ func readSources() error {
 
 const mainPackage = "github.com/leadlog/leadlog/cmd/leadlog"
 
-// build returns the command that builds leadlog, with the race detector if the tests have it. The program is then several times slower.
+// build returns the command that builds leadlog, with the race detector if the tests have it. The program is then
+// several times slower.
 func build(to string) *exec.Cmd {
 	args := []string{"build", "-o", to}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{
+		Key: "-race", Value: "true",
+	}) {
 		args = append(args, "-race")
 	}
 	return exec.Command("go", append(args, mainPackage)...)
@@ -211,8 +215,8 @@ func (a answer) is(t *testing.T, status int) answer {
 	return a
 }
 
-// httpClient closes connections that are idle for a second. The service closes unused ones after five, and a request that is
-// sent on one at that time gets no answer.
+// httpClient closes connections that are idle for a second. The service closes unused ones after five, and a request
+// that is sent on one at that time gets no answer.
 var httpClient = &http.Client{Transport: &http.Transport{IdleConnTimeout: time.Second, MaxIdleConnsPerHost: 16}}
 
 func call(ctx context.Context, method, url, bearer, body string) (answer, error) {
@@ -274,7 +278,9 @@ type request struct {
 }
 
 func (r request) send(ctx context.Context, base, jwt string) (answer, error) {
-	return callWith(ctx, r.method, base+r.path, cmp.Or(r.bearer, jwt), r.body, map[string]string{"Idempotency-Key": r.key, "X-Forwarded-For": r.from})
+	return callWith(ctx, r.method, base+r.path, cmp.Or(r.bearer, jwt), r.body, map[string]string{
+		"Idempotency-Key": r.key, "X-Forwarded-For": r.from,
+	})
 }
 
 // buffer collects output and may be read concurrently.
@@ -295,11 +301,15 @@ func (b *buffer) String() string {
 	return b.bytes.String()
 }
 
-// fillLog appends leads of the account acme to the log, numbered from first, each with the claim on its phone and one merge. It
-// returns their ids.
-func fillLog(t *testing.T, settings map[string]string, first, leads int, metadata map[string]jsontext.Value) (ids []string) {
+// fillLog appends leads of the account acme to the log, numbered from first, each with the claim on its phone and one
+// merge. It returns their ids.
+func fillLog(
+	t *testing.T, settings map[string]string, first, leads int, metadata map[string]jsontext.Value,
+) (ids []string) {
 	t.Helper()
-	store, err := postgres.Open(t.Context(), postgres.Options{URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler)})
+	store, err := postgres.Open(t.Context(), postgres.Options{
+		URL: settings["LEADLOG_DATABASE_URL"], Log: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	defer store.Close()
 	at := time.Now().UTC().Truncate(time.Millisecond)
@@ -313,28 +323,39 @@ func fillLog(t *testing.T, settings map[string]string, first, leads int, metadat
 		id := ulid.Make().String()
 		ids = append(ids, id)
 		created := event.LeadCreated{
-			ContactUID: ulid.Make().String(), LeadFields: event.LeadFields{Name: "Filled", Phone: fmt.Sprintf("+9170000%05d", n), Status: "new", Temperature: "warm"},
+			ContactUID: ulid.Make().String(),
+			LeadFields: event.LeadFields{
+				Name: "Filled", Phone: fmt.Sprintf("+9170000%05d", n), Status: "new", Temperature: "warm",
+			},
 			Source: "website", Metadata: metadata,
 		}
 		_, err := store.Append(context.WithoutCancel(t.Context()),
-			eventstore.Write{Stream: event.ClaimPrefix + "filled-" + id, Expect: eventstore.NoStream, Events: []eventstore.Event{
-				fact(event.ClaimTaken{Kind: "phone", Holder: id})}},
+			eventstore.Write{Stream: event.ClaimPrefix + "filled-" + id, Expect: eventstore.NoStream,
+				Events: []eventstore.Event{
+					fact(event.ClaimTaken{Kind: "phone", Holder: id})}},
 			eventstore.Write{Stream: event.LeadStream(id), Expect: eventstore.NoStream, Events: []eventstore.Event{
-				fact(created), fact(event.LeadMerged{Source: "whatsapp", NewSource: true, Metadata: metadata, Changed: []string{"metadata"}})}})
+				fact(created),
+				fact(event.LeadMerged{
+					Source: "whatsapp", NewSource: true, Metadata: metadata, Changed: []string{"metadata"},
+				})}})
 		require.NoError(t, err)
 	}
 	return ids
 }
 
-// serveSettings returns settings of serve for a new database, which has the schema and the account acme unless the log is in EventStoreDB.
+// serveSettings returns settings of serve for a new database, which has the schema and the account acme unless the log
+// is in EventStoreDB.
 func serveSettings(t *testing.T) map[string]string {
 	t.Helper()
 	settings := emptySettings(t)
 	if settings["LEADLOG_EVENTSTORE_URL"] == "" {
-		settings["LEADLOG_DATABASE_URL"] = pgtest.DatabaseFrom(t, "systemtest", func(ctx context.Context, url string) error {
+		settings["LEADLOG_DATABASE_URL"] = pgtest.DatabaseFrom(t, "systemtest", func(
+			ctx context.Context, url string,
+		) error {
 			template := maps.Clone(settings)
 			template["LEADLOG_DATABASE_URL"] = url
-			return errors.Join(service.Migrate(ctx, url, url), command(template, "account", "set", "acme", "--feature", "crm_api").Run())
+			return errors.Join(service.Migrate(ctx, url, url),
+				command(template, "account", "set", "acme", "--feature", "crm_api").Run())
 		})
 		provisioned.Store(settings["LEADLOG_DATABASE_URL"], true)
 	}
@@ -350,8 +371,10 @@ func emptySettings(t *testing.T) map[string]string {
 	key := base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789abcdef"))
 	return withEventStore(t, map[string]string{
 		"LEADLOG_ADDR": "127.0.0.1:0", "LEADLOG_DATABASE_URL": pgtest.Database(t), "LEADLOG_LOG_FORMAT": "json",
-		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key,
-		"LEADLOG_RATE_LIMIT": "0", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true", // webhook receivers of tests are on this machine
+		"LEADLOG_JWT_SECRET": "a secret of thirty-two bytes or more", "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key,
+		"LEADLOG_TREE_KEY": key,
+		// webhook receivers of tests are on this machine
+		"LEADLOG_RATE_LIMIT": "0", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true",
 	})
 }
 
@@ -362,7 +385,8 @@ func serve(t *testing.T, settings map[string]string) (p *program, base string) {
 	return p, "http://" + p.waitFor(t, p.err, `"listening","addr":"([^"]+)"`)
 }
 
-// provision migrates the database and sets up the account acme, unless serveSettings did. It returns a JWT for the account.
+// provision migrates the database and sets up the account acme, unless serveSettings did. It returns a JWT for the
+// account.
 func provision(t *testing.T, settings map[string]string) string {
 	t.Helper()
 	if _, ok := provisioned.Load(settings["LEADLOG_DATABASE_URL"]); ok && settings["LEADLOG_EVENTSTORE_URL"] == "" {
@@ -390,7 +414,9 @@ func newAccount(t *testing.T, settings map[string]string, name string) string {
 
 func mint(t *testing.T, settings map[string]string, account string) string {
 	t.Helper()
-	jwt, err := httpapi.MintHS256([]byte(settings["LEADLOG_JWT_SECRET"]), httpapi.Minting{Account: account, Subject: "cli", TTL: time.Hour}, time.Now())
+	jwt, err := httpapi.MintHS256([]byte(settings["LEADLOG_JWT_SECRET"]), httpapi.Minting{
+		Account: account, Subject: "cli", TTL: time.Hour,
+	}, time.Now())
 	require.NoError(t, err)
 	return jwt
 }

@@ -55,7 +55,8 @@ func (p post) send(ctx context.Context, base, address string) (answer, error) {
 	return callWith(ctx, "POST", base+address, "", p.body, headers)
 }
 
-// sender is a provider: the settings of its intake, and its post for person n. Each person has a different phone, email and delivery id.
+// sender is a provider: the settings of its intake, and its post for person n. Each person has a different phone, email
+// and delivery id.
 type sender struct {
 	kind, settings string
 	post           func(n int) post
@@ -83,27 +84,39 @@ func providers(t *testing.T, graphURL string) []sender {
 	}
 	return []sender{
 		{"form", `{}`, func(n int) post {
-			form := url.Values{"your-name": {"Asha Menon"}, "your-email": {personEmail(n)}, "tel": {personPhone(n)}, "city": {"Pune"}, "utm_campaign": {"diwali"}}
-			return post{"application/x-www-form-urlencoded", form.Encode(), map[string]string{"Idempotency-Key": fmt.Sprint("form-", n)}}
+			form := url.Values{
+				"your-name": {"Asha Menon"}, "your-email": {personEmail(n)}, "tel": {personPhone(n)}, "city": {"Pune"},
+				"utm_campaign": {"diwali"},
+			}
+			return post{"application/x-www-form-urlencoded", form.Encode(), map[string]string{
+				"Idempotency-Key": fmt.Sprint("form-", n),
+			}}
 		}},
 		{"google_lead_form", `{}`, func(n int) post {
 			return post{"application/json", sample("google_lead_form", n, "asha@example.com", personEmail(n),
-				"TeSter-1fO7SkQ3vYx0Nn5qk2wXHg-lead", fmt.Sprint("google-", n), "the-key-of-the-form", intakeSecret), nil}
+				"TeSter-1fO7SkQ3vYx0Nn5qk2wXHg-lead", fmt.Sprint("google-", n),
+				"the-key-of-the-form", intakeSecret), nil}
 		}},
 		{"meta_lead_ads", `{"accessToken":"the-access-token","graphUrl":"` + graphURL + `"}`, func(n int) post {
 			// One post announces the lead of person n twice, in two changes.
-			body := sample("meta_post", n, "123123123123", fmt.Sprint(metaID(n)), `"444444444444"`, fmt.Sprintf("%q", fmt.Sprint(metaID(n))))
-			return post{"application/json", body, map[string]string{"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac(body))}}
+			body := sample("meta_post", n, "123123123123", fmt.Sprint(metaID(n)), `"444444444444"`,
+				fmt.Sprintf("%q", fmt.Sprint(metaID(n))))
+			return post{"application/json", body, map[string]string{
+				"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac(body)),
+			}}
 		}},
 		{"typeform", `{}`, func(n int) post {
 			body := sample("typeform", n, "laura@example.com", personEmail(n), "+34605213447", personPhone(n),
 				"a3a12ec67a1365927098a606107fac15", fmt.Sprint("typeform-", n))
-			return post{"application/json", body, map[string]string{"Typeform-Signature": "sha256=" + base64.StdEncoding.EncodeToString(mac(body))}}
+			return post{"application/json", body, map[string]string{
+				"Typeform-Signature": "sha256=" + base64.StdEncoding.EncodeToString(mac(body)),
+			}}
 		}},
 		{"razorpay", `{}`, func(n int) post {
 			body := sample("razorpay", n, "gaurav.kumar@example.com", personEmail(n))
 			return post{"application/json", body, map[string]string{
-				"X-Razorpay-Event-Id": fmt.Sprint("razorpay-", n), "X-Razorpay-Signature": hex.EncodeToString(mac(body)),
+				"X-Razorpay-Event-Id":  fmt.Sprint("razorpay-", n),
+				"X-Razorpay-Signature": hex.EncodeToString(mac(body)),
 			}}
 		}},
 		{"standard_webhooks", `{}`, func(n int) post {
@@ -116,15 +129,19 @@ func providers(t *testing.T, graphURL string) []sender {
 			h := hmac.New(sha256.New, key)
 			_, _ = io.WriteString(h, id+"."+at+"."+body)
 			return post{"application/json", body, map[string]string{
-				"webhook-id": id, "webhook-timestamp": at, "webhook-signature": "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil)),
+				"webhook-id": id, "webhook-timestamp": at,
+				"webhook-signature": "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil)),
 			}}
 		}},
-		{"webhook", `{"signature":{"header":"X-Signature","encoding":"base64"},"mapping":{"deliveryId":"headers['x-delivery']"}}`, func(n int) post {
-			body := sample("standard_webhooks", n, "asha@example.com", personEmail(n))
-			return post{"application/json", body, map[string]string{
-				"X-Delivery": fmt.Sprint("webhook-", n), "X-Signature": base64.StdEncoding.EncodeToString(mac(body)),
-			}}
-		}},
+		{"webhook",
+			`{"signature":{"header":"X-Signature","encoding":"base64"},` +
+				`"mapping":{"deliveryId":"headers['x-delivery']"}}`, func(n int) post {
+				body := sample("standard_webhooks", n, "asha@example.com", personEmail(n))
+				return post{"application/json", body, map[string]string{
+					"X-Delivery":  fmt.Sprint("webhook-", n),
+					"X-Signature": base64.StdEncoding.EncodeToString(mac(body)),
+				}}
+			}},
 	}
 }
 
@@ -187,8 +204,9 @@ func listAll(t *testing.T, base, path, jwt string) (items []map[string]any) {
 	}
 }
 
-// Every kind of provider repeats each post until it is answered, and sends some posts twice, while the service is killed and started
-// again. Leads are fetched from a Graph API of Meta whose first requests fail. Each person must have one lead and one arrival.
+// Every kind of provider repeats each post until it is answered, and sends some posts twice, while the service is
+// killed and started again. Leads are fetched from a Graph API of Meta whose first requests fail. Each person must have
+// one lead and one arrival.
 func TestIntakes_KilledUnderLoad(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -234,7 +252,8 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 				got, err := deliver(p, addresses[i])
 				if err == nil && n%3 == 0 {
 					var again answer
-					if again, err = deliver(p, addresses[i]); err == nil && again.body["arrivalId"] != got.body["arrivalId"] {
+					if again, err = deliver(p, addresses[i]); err == nil &&
+						again.body["arrivalId"] != got.body["arrivalId"] {
 						err = fmt.Errorf("%v and then %v", got.body, again.body)
 					}
 				}
@@ -251,7 +270,9 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	}
 	for range 3 {
 		until := answered.Load() + 120
-		require.Eventually(t, func() bool { return answered.Load() > until || len(failures) > 0 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool {
+			return answered.Load() > until || len(failures) > 0
+		}, soon, time.Millisecond)
 		process.signal(t, syscall.SIGKILL)
 		process.wait(t)
 		var started string
@@ -270,7 +291,8 @@ func TestIntakes_KilledUnderLoad(t *testing.T) {
 	base = *calling.Load()
 	// Views follow the log independently, so each read waits for the current head of the log.
 	atHead := func() string {
-		mark := mustCall(t, "PATCH", base+intakesPath+"/"+ids[0], jwt, `{"name":"Read from here"}`).is(t, 200).header.Get("X-Log-Position")
+		mark := mustCall(t, "PATCH", base+intakesPath+"/"+ids[0], jwt, `{"name":"Read from here"}`).is(t,
+			200).header.Get("X-Log-Position")
 		require.NotEmpty(t, mark)
 		return "&minPosition=" + mark
 	}
@@ -317,19 +339,25 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	id, address := createIntake(t, base, jwt, "webhook", `{"signature":{"scheme":"bearer"}}`)
-	bad := post{"application/json", `{"name":"Asha Rao","email":"asha@","customFields":{"city":"pune-city"}}`, map[string]string{"Authorization": "Bearer " + intakeSecret}}
+	bad := post{
+		"application/json", `{"name":"Asha Rao","email":"asha@","customFields":{"city":"pune-city"}}`,
+		map[string]string{"Authorization": "Bearer " + intakeSecret},
+	}
 	got, err := bad.send(t.Context(), base, address)
 	require.NoError(t, err)
 	discarded := got.is(t, 200).body["arrivalId"].(string)
 	for _, where := range []string{"/" + discarded, "?state=quarantined&intakeId=" + id} {
 		require.Eventually(t, func() bool {
-			return strings.Contains(fmt.Sprint(mustCall(t, "GET", base+arrivalsPath+where, jwt, "").body), "quarantined")
+			return strings.Contains(fmt.Sprint(mustCall(t, "GET", base+arrivalsPath+where, jwt, "").body),
+				"quarantined")
 		},
 			soon, 10*time.Millisecond)
 	}
 	mustCall(t, "DELETE", base+arrivalsPath+"/"+discarded, jwt, "").is(t, 200)
 	expired := appendOldArrival(t, settings, id, bad.body)
-	require.Eventually(t, func() bool { return len(listAll(t, base, arrivalsPath+"?intakeId="+id, jwt)) == 2 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(listAll(t, base, arrivalsPath+"?intakeId="+id, jwt)) == 2
+	}, soon, 10*time.Millisecond)
 	p.stop(t)
 	requireNoTraces(t, "the log of the service", p.err.String())
 
@@ -346,7 +374,8 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 	for arrival := range states {
 		shown := mustCall(t, "GET", base+arrivalsPath+"/"+arrival, jwt, "").is(t, 200).data()
 		require.Nil(t, shown["raw"])
-		mustCall(t, "POST", base+arrivalsPath+"/"+arrival+"/resubmit", jwt, `{"set":{"email":"asha@example.com"}}`).is(t, 409)
+		mustCall(t, "POST", base+arrivalsPath+"/"+arrival+"/resubmit", jwt,
+			`{"set":{"email":"asha@example.com"}}`).is(t, 409)
 	}
 	p.stop(t)
 	requireNoTraces(t, "the log of the service", p.err.String())
@@ -358,7 +387,8 @@ func TestIntakes_DeletedArrivalsLeaveNoTrace(t *testing.T) {
 	launch(t, settings, "verify").exits(t, 0)
 }
 
-// appendOldArrival appends an arrival that was quarantined long ago, sealed as the service seals it, and returns its id.
+// appendOldArrival appends an arrival that was quarantined long ago, sealed as the service seals it, and returns its
+// id.
 func appendOldArrival(t *testing.T, settings map[string]string, intake, body string) string {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
@@ -373,7 +403,10 @@ func appendOldArrival(t *testing.T, settings map[string]string, intake, body str
 	at := time.Now().UTC().AddDate(0, 0, -31).Truncate(time.Millisecond)
 	var events []eventstore.Event
 	for _, data := range []event.Data{
-		event.ArrivalReceived{IntakeID: intake, ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30), Raw: event.ArrivalRaw{ContentType: "application/json", Body: body}},
+		event.ArrivalReceived{
+			IntakeID: intake, ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30),
+			Raw: event.ArrivalRaw{ContentType: "application/json", Body: body},
+		},
 		event.ArrivalQuarantined{Reasons: []event.ArrivalReason{{Field: "email", Message: "is not an email address"}}},
 	} {
 		eventType, encoded, err := event.Encode(data)
@@ -382,7 +415,9 @@ func appendOldArrival(t *testing.T, settings map[string]string, intake, body str
 			Metadata: event.Metadata{Account: "acme", Actor: "system:intake", Credential: "intake:" + intake}})
 	}
 	id := ulid.Make().String()
-	_, err = store.Append(t.Context(), eventstore.Write{Stream: event.ArrivalStream(id), Expect: eventstore.NoStream, Events: events})
+	_, err = store.Append(t.Context(), eventstore.Write{
+		Stream: event.ArrivalStream(id), Expect: eventstore.NoStream, Events: events,
+	})
 	require.NoError(t, err)
 	return id
 }

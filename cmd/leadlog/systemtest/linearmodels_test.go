@@ -11,8 +11,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The specification of captures, erasures and joins, as a model of one family: the leads of two phones and two emails. It shares no
-// code with the program.
+// The specification of captures, erasures and joins, as a model of one family: the leads of two phones and two emails.
+// It shares no code with the program.
 
 // leadInput is a request: a capture unless do is set. Phones and emails are numbers, 0 for none.
 type leadInput struct {
@@ -34,7 +34,10 @@ type leadOutput struct {
 var sources = []struct {
 	name                 string
 	curated, selfService bool
-}{{"api", true, false}, {"webhook", true, false}, {"website", false, true}, {"whatsapp", false, true}, {"facebook_ad", false, false}}
+}{
+	{"api", true, false}, {"webhook", true, false}, {"website", false, true}, {"whatsapp", false, true},
+	{"facebook_ad", false, false},
+}
 
 const (
 	familyKeys  = 3
@@ -194,7 +197,9 @@ func (in leadInput) request() request {
 	case "erase":
 		return request{method: "DELETE", path: leadsPath + "/" + in.lead}
 	case "join":
-		return request{method: "POST", path: leadsPath + "/" + in.lead + "/join", body: fmt.Sprintf(`{"from":%q}`, in.from)}
+		return request{
+			method: "POST", path: leadsPath + "/" + in.lead + "/join", body: fmt.Sprintf(`{"from":%q}`, in.from),
+		}
 	}
 	body := fmt.Sprintf(`"metadata":{"source":%q}`, sources[in.source].name)
 	if in.phone != 0 {
@@ -279,7 +284,8 @@ func (f *family) survivor(lead int) int {
 	return lead
 }
 
-// erasedWithSurvivor reports whether a lead was joined into an erased lead. Such a lead is also erased, but some time later.
+// erasedWithSurvivor reports whether a lead was joined into an erased lead. Such a lead is also erased, but some time
+// later.
 func (f *family) erasedWithSurvivor(lead int) bool {
 	return f.leads[lead].into != 0 && f.leads[f.survivor(lead)].erased
 }
@@ -353,8 +359,8 @@ func (f family) join(in leadInput, out leadOutput) (bool, family) {
 	return answers(f.shown(200, into), into)
 }
 
-// The specification of API tokens, as a model of one account: at most five, each with one valid value, until the token is rotated
-// or deleted.
+// The specification of API tokens, as a model of one account: at most five, each with one valid value, until the token
+// is rotated or deleted.
 
 // tokenInput is a request: create, rotate, delete, or the use of a value.
 type tokenInput struct{ account, do, token, value string }
@@ -433,7 +439,10 @@ func (in tokenInput) request() request {
 	case "delete":
 		return request{method: "DELETE", path: tokens + in.token}
 	}
-	return request{method: "POST", path: leadsPath, bearer: in.value, body: `{"email":"used@example.com","metadata":{"source":"website"}}`}
+	return request{
+		method: "POST", path: leadsPath, bearer: in.value,
+		body: `{"email":"used@example.com","metadata":{"source":"website"}}`,
+	}
 }
 
 func (in tokenInput) outcome(got answer) tokenOutput {

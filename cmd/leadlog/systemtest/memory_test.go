@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// Clients send more than twice the memory limit of the service, and do not read its answers. The service must not exceed the limit, and
-// must refuse some requests and serve others.
+// Clients send more than twice the memory limit of the service, and do not read its answers. The service must not
+// exceed the limit, and must refuse some requests and serve others.
 func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -41,7 +41,9 @@ func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 				path, length = "/api/v1/crm/leads", 2<<20
 			}
 			_ = conn.SetDeadline(time.Now().Add(8 * time.Second))
-			_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", path, jwt, length)
+			_, err = fmt.Fprintf(conn,
+				"POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n",
+				path, jwt, length)
 			for sent := 0; err == nil && sent < length; sent += len(block) {
 				_, err = conn.Write(block[:min(len(block), length-sent)])
 			}
@@ -56,7 +58,8 @@ func TestMemory_BoundedUnderLargeBodies(t *testing.T) {
 	p.stop(t)
 }
 
-// mapped returns the peak of memory that Go's runtime has obtained from the system, in bytes, without that of the race detector.
+// mapped returns the peak of memory that Go's runtime has obtained from the system, in bytes, without that of the race
+// detector.
 func mapped(t *testing.T, base string) int64 {
 	t.Helper()
 	_, after, found := strings.Cut(scrape(t, base), "\ngo_memstats_sys_bytes ")

@@ -24,9 +24,11 @@ func TestMetrics(t *testing.T) {
 	for _, line := range []string{
 		`leadlog_http_requests_total\{method="POST",route="/api/v1/crm/leads",status="201"\} 1`,
 		`leadlog_rate_limited_total\{limit="capture"\} 1`, `leadlog_rate_limited_total\{limit="credentials"\} 0`,
-		`leadlog_append_seconds_count\{outcome="stored"\} [1-9]`, `leadlog_append_seconds_count\{outcome="conflict"\} 0`,
+		`leadlog_append_seconds_count\{outcome="stored"\} [1-9]`,
+		`leadlog_append_seconds_count\{outcome="conflict"\} 0`,
 		`leadlog_pool_connections_max\{pool="views"\} [1-9]`,
-		`leadlog_projection_lag_positions\{projector="lead"\} 0`, `leadlog_projection_lag_seconds\{projector="lead"\} 0`,
+		`leadlog_projection_lag_positions\{projector="lead"\} 0`,
+		`leadlog_projection_lag_seconds\{projector="lead"\} 0`,
 		`leadlog_witness_refuses\{witness="away.example.com"\} 1`, `leadlog_log_tree_size\{of="checkpoint"\} 0`,
 		`leadlog_build_info\{commit="[^"]+",go="go1\.`,
 	} {
@@ -39,7 +41,9 @@ func TestMetrics(t *testing.T) {
 	// Every metric of the alerts and of the dashboard exists.
 	asked := regexp.MustCompile(`\bleadlog_[a-z_]+`)
 	names := map[string]bool{}
-	for _, file := range []string{"../../../deploy/prometheus/alerts.yaml", "../../../deploy/grafana/dashboards/leadlog.json"} {
+	for _, file := range []string{
+		"../../../deploy/prometheus/alerts.yaml", "../../../deploy/grafana/dashboards/leadlog.json",
+	} {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, name := range asked.FindAllString(string(raw), -1) {

@@ -46,7 +46,8 @@ func quickstart(t *testing.T) (base, token, jwt string) {
 	settings := serveSettings(t)
 	jwt = provision(t, settings)
 	_, base = serve(t, settings)
-	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"quick start","expiresInDays":1}`).is(t, 201)
+	created := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt,
+		`{"name":"quick start","expiresInDays":1}`).is(t, 201)
 	return base, created.data()["plainToken"].(string), jwt
 }
 
@@ -72,8 +73,11 @@ func TestQuickStart_CallsInManuals(t *testing.T) {
 		if found := regexp.MustCompile(`"leadId":"([0-9A-Z]{26})"`).FindStringSubmatch(output); found != nil {
 			id = found[1]
 		}
-		verdict := regexp.MustCompile(`^{"success":(true|false)(,"merged":(true|false))?|"code":"[A-Z_]+"|"field":"[^"]*","message":"[^"]*"`)
-		require.Equal(t, verdict.FindAllString(printed, -1), verdict.FindAllString(output, -1), "%s\n%s", command, output)
+		verdict := regexp.MustCompile(
+			`^{"success":(true|false)(,"merged":(true|false))?|"code":"[A-Z_]+"|"field":"[^"]*","message":"[^"]*"`,
+		)
+		require.Equal(t, verdict.FindAllString(printed, -1), verdict.FindAllString(output, -1),
+			"%s\n%s", command, output)
 		calls++
 	}
 	require.Equal(t, 7, calls)
@@ -82,9 +86,14 @@ func TestQuickStart_CallsInManuals(t *testing.T) {
 func TestQuickStart_Curl(t *testing.T) {
 	t.Parallel()
 	base, token, _ := quickstart(t)
-	scripts := slices.DeleteFunc(codeBlocks(t, "deploy/docs/quickstart.md", "sh"), func(s string) bool { return strings.Contains(s, "/intakes") })
+	scripts := slices.DeleteFunc(codeBlocks(t, "deploy/docs/quickstart.md", "sh"), func(s string) bool {
+		return strings.Contains(s, "/intakes")
+	})
 	require.Len(t, scripts, 2)
-	for i, want := range []string{`^\{"success":true,"merged":false,.*"customFields":\{"city":"Pune"\}`, `^\{"line":1,"status":201,.*\n\{"line":2,"status":201,`} {
+	for i, want := range []string{
+		`^\{"success":true,"merged":false,.*"customFields":\{"city":"Pune"\}`,
+		`^\{"line":1,"status":201,.*\n\{"line":2,"status":201,`,
+	} {
 		require.Regexp(t, want, shell(t, scripts[i], "LEADLOG_URL="+base, "LEADLOG_TOKEN="+token))
 	}
 }
@@ -113,12 +122,20 @@ func TestQuickStart_FormFieldNames(t *testing.T) {
 	base, token, _ := quickstart(t)
 	text, err := os.ReadFile("../../../deploy/docs/quickstart.md")
 	require.NoError(t, err)
-	values := map[string]string{"name": `"Asha Rao"`, "phone": `"98765 43210"`, "email": `"asha@example.com"`, "visitorId": `"v-1"`, "customFields": `{"city":"Pune"}`}
-	want := map[string]any{"name": "Asha Rao", "phone": "+919876543210", "email": "asha@example.com", "customFields": map[string]any{"city": "Pune"}}
+	values := map[string]string{
+		"name": `"Asha Rao"`, "phone": `"98765 43210"`, "email": `"asha@example.com"`, "visitorId": `"v-1"`,
+		"customFields": `{"city":"Pune"}`,
+	}
+	want := map[string]any{
+		"name": "Asha Rao", "phone": "+919876543210", "email": "asha@example.com",
+		"customFields": map[string]any{"city": "Pune"},
+	}
 	read := 0
-	for _, row := range regexp.MustCompile("(?m)^\\| `([a-zA-Z]+)` \\| (`.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-zA-Z]+)` \\| (`.*) \\|$").
+		FindAllStringSubmatch(string(text), -1) {
 		for _, name := range regexp.MustCompile("`([a-zA-Z_]+)`").FindAllStringSubmatch(row[2], -1) {
-			body := fmt.Sprintf(`{"email":"p%d@example.com",%q:%s,"metadata":{"source":"website"}}`, read, name[1], values[row[1]])
+			body := fmt.Sprintf(`{"email":"p%d@example.com",%q:%s,"metadata":{"source":"website"}}`,
+				read, name[1], values[row[1]])
 			if row[1] == "email" {
 				body = fmt.Sprintf(`{%q:%s}`, name[1], values[row[1]])
 			}
@@ -167,9 +184,12 @@ func TestQuickStart_Intakes(t *testing.T) {
 	for _, input := range regexp.MustCompile(`<input name="([^"]+)"`).FindAllStringSubmatch(html, -1) {
 		form.Set(input[1], map[string]string{"name": "Ravi Kumar", "phone": "98765 43211"}[input[1]])
 	}
-	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	browser := &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	for _, want := range []int{http.StatusSeeOther, http.StatusBadRequest} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+intakes["form"]["url"].(string), strings.NewReader(form.Encode()))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+intakes["form"]["url"].(string),
+			strings.NewReader(form.Encode()))
 		require.NoError(t, err)
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		request.Header.Set("Accept", "text/html,*/*;q=0.8")

@@ -56,7 +56,8 @@ func logKey(t *testing.T, settings map[string]string, receipt string) string {
 func auditorsProgram(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "check")
-	printed, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../../../eventstore/audit/checkreceipt").CombinedOutput()
+	printed, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
+		"../../../eventstore/audit/checkreceipt").CombinedOutput()
 	require.NoError(t, err, string(printed))
 	return program
 }
@@ -91,10 +92,12 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	p, base := serve(t, settings)
 	inbox := newInbox(t)
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+inbox.URL+`"}`).is(t, 201)
-	token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201).data()["plainToken"].(string)
+	token := mustCall(t, "POST", base+"/api/v1/crm/tokens", jwt, `{"name":"CI","expiresInDays":3}`).is(t,
+		201).data()["plainToken"].(string)
 	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", token, personalBody).is(t, 201)
 	lead, eventID := captured.data()["leadId"].(string), captured.header.Get("X-Event-Id")
-	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(t, 200)
+	mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).
+		is(t, 200)
 	route := "/api/v1/crm/leads/" + lead + "/events/" + eventID + "/receipt"
 
 	dir := t.TempDir()
@@ -103,7 +106,8 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	key := logKey(t, settings, receipt)
 	receiptFile := file(t, dir, "receipt.txt", receipt)
 	var eventFiles []string
-	for _, e := range mustCall(t, "GET", base+"/api/v1/crm/leads/"+lead+"/events", jwt, "").is(t, 200).body["data"].([]any) {
+	for _, e := range mustCall(t, "GET", base+"/api/v1/crm/leads/"+lead+"/events", jwt, "").is(t,
+		200).body["data"].([]any) {
 		shown, err := json.Marshal(e)
 		require.NoError(t, err)
 		eventFiles = append(eventFiles, file(t, dir, "event-"+string(rune('a'+len(eventFiles))), string(shown)))
@@ -112,7 +116,9 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	out, _ := outputOf(t, 0, offline, "verify", "--receipt", receiptFile, "--event", eventFiles[0], "--public-key", key)
 	require.Contains(t, out, "event "+eventID+" of stream lead-"+lead+" at revision 0 is number ")
 	tampered := file(t, dir, "tampered.txt", strings.Replace(receipt, "\nindex ", "\nindex 1", 1))
-	other := logKey(t, map[string]string{"LEADLOG_TREE_KEY": base64.StdEncoding.EncodeToString(make([]byte, 32))}, receipt)
+	other := logKey(t, map[string]string{
+		"LEADLOG_TREE_KEY": base64.StdEncoding.EncodeToString(make([]byte, 32)),
+	}, receipt)
 	for _, c := range []struct {
 		code  int
 		flags []string
@@ -122,7 +128,10 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 		{1, []string{"--receipt", tampered, "--event", eventFiles[0], "--public-key", key}, "does not have the event"},
 		{1, []string{"--receipt", receiptFile, "--event", tampered, "--public-key", key}, tampered + ": not an event"},
 		{1, []string{"--receipt", eventFiles[0], "--event", eventFiles[0], "--public-key", key}, "not a receipt"},
-		{1, []string{"--receipt", receiptFile, "--event", eventFiles[0], "--public-key", other}, "not signed by this key"},
+		{
+			1, []string{"--receipt", receiptFile, "--event", eventFiles[0], "--public-key", other},
+			"not signed by this key",
+		},
 		{2, []string{"--receipt", receiptFile, "--event", eventFiles[0], "--public-key", "key"}, "--public-key"},
 		{2, []string{"--receipt", receiptFile, "--event", eventFiles[0]}, "--public-key"},
 		{2, []string{"--receipt", receiptFile, "--public-key", key}, "--event"},
@@ -131,14 +140,17 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 		out, problem := outputOf(t, c.code, offline, append([]string{"verify"}, c.flags...)...)
 		require.Contains(t, out+problem, c.want)
 	}
-	printed, _ := outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "verify", "--receipt", receiptFile, "--event", eventFiles[0])
+	printed, _ := outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "verify",
+		"--receipt", receiptFile, "--event", eventFiles[0])
 	require.Equal(t, out, printed, "the tree key on the service's machine replaces --public-key")
 
 	program := auditorsProgram(t)
 	output, err := exec.CommandContext(t.Context(), program, receiptFile, eventFiles[0], key).CombinedOutput()
 	require.NoError(t, err, string(output))
 	require.Contains(t, string(output), "event "+eventID+" is on the log ")
-	for _, wrong := range [][]string{{tampered, eventFiles[0], key}, {receiptFile, eventFiles[1], key}, {receiptFile, eventFiles[0], other}} {
+	for _, wrong := range [][]string{
+		{tampered, eventFiles[0], key}, {receiptFile, eventFiles[1], key}, {receiptFile, eventFiles[0], other},
+	} {
 		require.Error(t, exec.CommandContext(t.Context(), program, wrong...).Run())
 	}
 
@@ -150,7 +162,8 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	programs := evidencePrograms(t)
 	checked := func(file, key string) (failed int) {
 		for _, program := range programs {
-			output, err := exec.CommandContext(t.Context(), program[0], append(program[1:], file, key)...).CombinedOutput()
+			output, err := exec.CommandContext(t.Context(), program[0],
+				append(program[1:], file, key)...).CombinedOutput()
 			if err != nil {
 				failed++
 			} else {
@@ -162,8 +175,10 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	require.Zero(t, checked(evidenceFile, key))
 	require.Equal(t, len(programs), checked(evidenceFile, other))
 	for i, change := range [][2]string{
-		{"+919876543210", "+919876543211"}, {`"type":"lead.created"`, `"type":"lead.merged"`}, {`"revision":0`, `"revision":00`}, {`"actor":"`, `"actor":"x`},
-		{`"data":{"contactUID"`, `"data":{"a":1,"contactUID"`}, {`"event":{`, `"event":{"stream":"lead-1",`}, {`"event":{`, `"event":{"actor":"user:ann",`},
+		{"+919876543210", "+919876543211"}, {`"type":"lead.created"`, `"type":"lead.merged"`},
+		{`"revision":0`, `"revision":00`}, {`"actor":"`, `"actor":"x`},
+		{`"data":{"contactUID"`, `"data":{"a":1,"contactUID"`}, {`"event":{`, `"event":{"stream":"lead-1",`},
+		{`"event":{`, `"event":{"actor":"user:ann",`},
 		{`"nonce":"`, `"nonce":"00`}, {`"stored":"`, `"stored":"AAAA`}, {`index `, `index 1`},
 	} {
 		require.Contains(t, evidence, change[0])
@@ -188,12 +203,14 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	changed := file(t, dir, "changed.json", strings.Replace(string(content), `"system:forget"`, `"user:ann"`, 1))
 	out, _ = outputOf(t, 1, offline, "verify", "--certificate", changed, "--public-key", key)
 	require.Contains(t, out, "erasure.actor is not what the proof says")
-	unproven := file(t, dir, "unproven.json", strings.Replace(string(content), "127.0.0.1:", `changed.example\u001b[2K:`, 1))
+	unproven := file(t, dir, "unproven.json",
+		strings.Replace(string(content), "127.0.0.1:", `changed.example\u001b[2K:`, 1))
 	out, _ = outputOf(t, 0, offline, "verify", "--certificate", unproven, "--public-key", key)
 	require.Regexp(t, `stated in the file, and not proven by the log:\n  endpoint \w+ \(changed.example`, out)
 	require.NotContains(t, out, "\x1b", "what anyone could have written there does not control the terminal")
 
-	// The log is copied and restored, and its views are rebuilt. The event has the same leaf, in an extension of the first receipt's tree.
+	// The log is copied and restored, and its views are rebuilt. The event has the same leaf, in an extension of the
+	// first receipt's tree.
 	trust := merkle.Trust{PublicKey: key}
 	first, err := audit.OpenReceipt([]byte(receipt), trust)
 	require.NoError(t, err)
@@ -209,7 +226,8 @@ func TestReceipts_CheckedOffline(t *testing.T) {
 	dump := filepath.Join(dir, "leadlog.dump")
 	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_DATABASE_URL"])
 	copied := pgtest.Database(t)
-	launch(t, settings, "copy-log", "--from", cmp.Or(settings["LEADLOG_EVENTSTORE_URL"], settings["LEADLOG_DATABASE_URL"]), "--to", copied).exits(t, 0)
+	launch(t, settings, "copy-log", "--from",
+		cmp.Or(settings["LEADLOG_EVENTSTORE_URL"], settings["LEADLOG_DATABASE_URL"]), "--to", copied).exits(t, 0)
 	moved := withLog(settings, copied)
 	launch(t, moved, "replay", "all").exits(t, 0)
 	p, base = serve(t, moved)

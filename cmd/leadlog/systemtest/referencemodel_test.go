@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A second implementation of what the service keeps of an account, written from its documents. It shares no code with the program. It
-// folds requests one after another. Ids, times and positions are those of the answers.
+// A second implementation of what the service keeps of an account, written from its documents. It shares no code with
+// the program. It folds requests one after another. Ids, times and positions are those of the answers.
 
 // refAccount is an account.
 type refAccount struct {
@@ -29,15 +29,18 @@ type refAccount struct {
 
 func newRefAccount() *refAccount {
 	return &refAccount{
-		phones: map[string]*refLead{}, emails: map[string]*refLead{}, linked: map[string][]*refLead{}, keys: map[string]*refKey{},
-		won: []string{"won"},
+		phones: map[string]*refLead{}, emails: map[string]*refLead{}, linked: map[string][]*refLead{},
+		keys: map[string]*refKey{},
+		won:  []string{"won"},
 	}
 }
 
 var (
 	refStages   = []string{"new", "contacted", "won", "lost", "sold"}
-	selfService = []string{"website", "chatbot", "landing", "whatsapp", "google_form", "ai_powered_lead", "payment_page_drop"}
-	curated     = []string{"manual", "csv_import", "api", "webhook"}
+	selfService = []string{
+		"website", "chatbot", "landing", "whatsapp", "google_form", "ai_powered_lead", "payment_page_drop",
+	}
+	curated = []string{"manual", "csv_import", "api", "webhook"}
 )
 
 // refLead is a lead.
@@ -192,7 +195,10 @@ func (a *refAccount) arrive(in refCapture, o refOutcome, at, seen time.Time, cre
 	kind := "merged"
 	if l == nil {
 		kind = "created"
-		l = &refLead{source: in.source, createdAt: at, visitors: map[string]bool{}, refFields: refFields{value: -1, temperature: "warm"}}
+		l = &refLead{
+			source: in.source, createdAt: at, visitors: map[string]bool{},
+			refFields: refFields{value: -1, temperature: "warm"},
+		}
 		a.leads = append(a.leads, l)
 		l.name, l.derived = derive(in.phone, in.email), true
 		in.status = cmp.Or(in.status, refStages[0])
@@ -227,8 +233,8 @@ func (a *refAccount) arrive(in refCapture, o refOutcome, at, seen time.Time, cre
 		a.link(l, in.visitor)
 	}
 	t := &refTouch{
-		at: seen, dated: !seen.Equal(at), lead: l, visitor: in.visitor, source: in.source, kind: kind, medium: in.medium,
-		campaign: in.campaign, credential: credential,
+		at: seen, dated: !seen.Equal(at), lead: l, visitor: in.visitor, source: in.source, kind: kind,
+		medium: in.medium, campaign: in.campaign, credential: credential,
 	}
 	a.touches = append(a.touches, t)
 	return l, t
@@ -382,7 +388,8 @@ func (a *refAccount) join(into, from *refLead, at time.Time) {
 	from.into, into.updatedAt = into, at
 }
 
-// erase erases a lead with the leads that were joined into it, and forgets the visitors that no other lead is linked with.
+// erase erases a lead with the leads that were joined into it, and forgets the visitors that no other lead is linked
+// with.
 func (a *refAccount) erase(l *refLead) {
 	for _, part := range a.leads {
 		if part.survivor() == l {
@@ -477,7 +484,9 @@ func (a *refAccount) attribution(model, by string, window time.Duration, visits 
 		}
 		conversions, values := divide(model, 1_000_000, len(touches)), divide(model, value, len(touches))
 		for i, t := range touches {
-			key := map[string]string{"source": t.source, "medium": t.medium, "campaign": t.campaign, "credential": t.credential}[by]
+			key := map[string]string{
+				"source": t.source, "medium": t.medium, "campaign": t.campaign, "credential": t.credential,
+			}[by]
 			credit := row(cmp.Or(key, "(none)"))
 			credit.touches++
 			credit.conversions += conversions[i]
@@ -531,7 +540,8 @@ func (a *refAccount) rows(model, by string, window time.Duration, visits bool) (
 	all := a.attribution(model, by, window, visits)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		c := all[key]
-		line := fmt.Sprintf("%d.%06d %d.%04d", c.conversions/1_000_000, c.conversions%1_000_000, c.value/10_000, c.value%10_000)
+		line := fmt.Sprintf("%d.%06d %d.%04d", c.conversions/1_000_000, c.conversions%1_000_000,
+			c.value/10_000, c.value%10_000)
 		if key != "" {
 			line = fmt.Sprintf("%s %d %s", key, c.touches, line)
 		}

@@ -29,7 +29,8 @@ func startTraffic(base, jwt, known string) *traffic {
 	go func() {
 		defer close(done)
 		for n := 0; ctx.Err() == nil && tr.failed == nil; n++ {
-			got, err := call(context.Background(), "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d"}`, n))
+			got, err := call(context.Background(), "POST", base+"/api/v1/crm/leads", jwt,
+				fmt.Sprintf(`{"phone":"98765%05d"}`, n))
 			if tr.failed = unexpected(201, got, err); tr.failed != nil {
 				return
 			}
@@ -116,24 +117,32 @@ func TestReplay_DueAfterVersionChange(t *testing.T) {
 	filled := fillLog(t, settings, 0, 3, nil)
 	p, base := serve(t, settings)
 	lead := base + "/api/v1/crm/leads/" + filled[2]
-	require.Eventually(t, func() bool { return mustCall(t, "GET", lead, jwt, "").status == 200 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", lead, jwt, "").status == 200
+	}, soon, 10*time.Millisecond)
 	p.stop(t)
-	require.Zero(t, queryInt(t, settings, `UPDATE views.checkpoint SET version = version + 1 WHERE projector = 'lead' RETURNING 0`))
+	require.Zero(t,
+		queryInt(t, settings, `UPDATE views.checkpoint SET version = version + 1 WHERE projector = 'lead' RETURNING 0`))
 
 	p, base = serve(t, settings)
 	lead = base + "/api/v1/crm/leads/" + filled[2]
 	p.waitFor(t, p.err, `(run leadlog replay)`)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", base+"/readyz", "", "").status == 503
+	}, soon, 10*time.Millisecond)
 	ready := mustCall(t, "GET", base+"/readyz", "", "")
 	require.Contains(t, fmt.Sprint(ready.body), "built by another version; run leadlog replay lead")
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
-	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status, "captures do not need the view")
+	require.Equal(t, 201, mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"9876543210"}`).status,
+		"captures do not need the view")
 
 	launch(t, settings, "replay", "lead").exits(t, 0)
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
 	p.stop(t)
 	_, base = serve(t, settings)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", base+"/readyz", "", "").status == 200
+	}, soon, 10*time.Millisecond)
 }
 
 func TestReplay_WhileServing(t *testing.T) {
@@ -141,7 +150,8 @@ func TestReplay_WhileServing(t *testing.T) {
 	settings, jwt, base := startService(t)
 	var last answer
 	capture := func(n int) {
-		last = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"98765%05d","metadata":{"source":"website"}}`, n)).is(t, 201)
+		last = mustCall(t, "POST", base+"/api/v1/crm/leads", jwt,
+			fmt.Sprintf(`{"phone":"98765%05d","metadata":{"source":"website"}}`, n)).is(t, 201)
 	}
 	for n := range 30 {
 		capture(n)
@@ -159,14 +169,16 @@ func TestReplay_WhileServing(t *testing.T) {
 	require.Zero(t, p.wait(t), p.err)
 	require.Contains(t, p.err.String(), "replay lead: replaced, from the log up to position")
 	capture(99999)
-	mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"), jwt, "").is(t, 200)
+	mustCall(t, "GET", base+"/api/v1/crm/sources/report?interval=month&minPosition="+last.header.Get("X-Log-Position"),
+		jwt, "").is(t, 200)
 
 	launch(t, settings, "verify").exits(t, 0)
 
 	copied := launch(t, settings, "replay", "lead", "--into", "as_of", "--until", "2000-01-01T00:00:00Z").exits(t, 0)
 	require.Contains(t, copied.err.String(), "as_of is as of 2000-01-01T00:00:00Z")
 	for _, args := range [][]string{
-		{"replay", "nothing"}, {"replay", "lead", "--until", "5"}, {"replay", "lead", "--into", "x", "--until", "soon"}, {"replay", "lead", "--into", `a"b`},
+		{"replay", "nothing"}, {"replay", "lead", "--until", "5"}, {"replay", "lead", "--into", "x", "--until", "soon"},
+		{"replay", "lead", "--into", `a"b`},
 		{"replay", "lead", "--into", ""}, {"replay", "lead", "--into", "x", "--until", ""},
 		{"replay", "lead", "--into", "replay_lead"}, {"replay", "lead", "--into", "verify_lead"},
 	} {

@@ -42,7 +42,8 @@ func balance(t *testing.T) *balancer {
 		Transport: transport,
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(b.next()) },
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, `{"message":"balancer: `+strings.ReplaceAll(err.Error(), `"`, "'")+`"}`, http.StatusBadGateway)
+			http.Error(w, `{"message":"balancer: `+strings.ReplaceAll(err.Error(), `"`, "'")+`"}`,
+				http.StatusBadGateway)
 		},
 	})
 	t.Cleanup(b.Close)
@@ -90,7 +91,8 @@ func (b *balancer) has(n int) bool {
 	return len(b.ready) == n
 }
 
-// Two processes behind a balancer are restarted alternately under load. No request may fail, and no delivery may be repeated.
+// Two processes behind a balancer are restarted alternately under load. No request may fail, and no delivery may be
+// repeated.
 func TestRestart_Rolling(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -115,7 +117,8 @@ func TestRestart_Rolling(t *testing.T) {
 	}
 	ready(2)
 	receiver := newReceiver(t)
-	mustCall(t, "POST", front.URL+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	mustCall(t, "POST", front.URL+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).
+		is(t, 201)
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -143,7 +146,9 @@ func TestRestart_Rolling(t *testing.T) {
 	}
 	for round := range rounds {
 		before := acknowledged.Load()
-		require.Eventually(t, func() bool { return acknowledged.Load() > before+300 || len(failures) > 0 }, soon, time.Millisecond)
+		require.Eventually(t, func() bool {
+			return acknowledged.Load() > before+300 || len(failures) > 0
+		}, soon, time.Millisecond)
 		i := round % 2
 		processes[i].stop(t)
 		ready(1)
@@ -160,6 +165,7 @@ func TestRestart_Rolling(t *testing.T) {
 	require.NoError(t, failed)
 	all := slices.Concat(events...)
 	require.Eventually(t, func() bool { return len(receiver.missing(all)) == 0 }, soon, 20*time.Millisecond)
-	t.Logf("%d restarts: %d leads acknowledged, none refused, %d deliveries repeated", rounds, len(all), receiver.repeated())
+	t.Logf("%d restarts: %d leads acknowledged, none refused, %d deliveries repeated", rounds,
+		len(all), receiver.repeated())
 	require.Zero(t, receiver.repeated(), "a stopping process stores the results of its deliveries")
 }

@@ -32,7 +32,9 @@ func captureAs(t *testing.T, base, jwt, name string) answer {
 // seenBy waits until every view has a captured lead.
 func seenBy(t *testing.T, base, jwt string, captured answer) {
 	t.Helper()
-	for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/sources/report?interval=day"} {
+	for _, path := range []string{
+		"/api/v1/crm/leads", "/api/v1/crm/sources/history", "/api/v1/crm/sources/report?interval=day",
+	} {
 		join := "?"
 		if filepath.Ext(path) == "" && path[len(path)-3:] == "day" {
 			join = "&"
@@ -61,7 +63,8 @@ func TestRestore_WholeDatabase(t *testing.T) {
 	require.Equal(t, 2, queryInt(t, settings, `SELECT count(*) FROM views.lead`))
 }
 
-// The log has its own database. Only the log is restored, and it grows beyond the position of the views before they follow it again.
+// The log has its own database. Only the log is restored, and it grows beyond the position of the views before they
+// follow it again.
 func TestRestore_LogAlone(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -70,7 +73,8 @@ func TestRestore_LogAlone(t *testing.T) {
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	receiver := newReceiver(t)
-	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt,
+		`{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
 	captureAs(t, base, jwt, "before")
 	dump := filepath.Join(t.TempDir(), "log.dump")
 	tool(t, "pg_dump", "--format=custom", "--file="+dump, settings["LEADLOG_EVENTSTORE_URL"])
@@ -79,11 +83,15 @@ func TestRestore_LogAlone(t *testing.T) {
 		last = captureAs(t, base, jwt, fmt.Sprintf("lost%d", i))
 	}
 	seenBy(t, base, jwt, last)
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0
+	}, soon, 10*time.Millisecond)
 	follower := mustCall(t, "GET", base+"/api/v1/crm/events", jwt, "").is(t, 200).body["nextCursor"].(string)
 	require.Eventually(t, func() bool { // a checkpoint of the lost events is published
-		return queryInt(t, settings, `SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE published_at IS NOT NULL`) >=
-			queryInt(t, map[string]string{"LEADLOG_DATABASE_URL": settings["LEADLOG_EVENTSTORE_URL"]}, `SELECT count(*) FROM log.event`)
+		return queryInt(t, settings,
+			`SELECT coalesce(max(size), 0) FROM audit.checkpoint WHERE published_at IS NOT NULL`) >=
+			queryInt(t, map[string]string{"LEADLOG_DATABASE_URL": settings["LEADLOG_EVENTSTORE_URL"]},
+				`SELECT count(*) FROM log.event`)
 	}, soon, 10*time.Millisecond)
 	p.stop(t)
 
@@ -102,17 +110,24 @@ func TestRestore_LogAlone(t *testing.T) {
 	p.waitFor(t, p.err, `(the view has events that the log does not have)`)
 	p.stop(t)
 
-	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"]) // of a lost request
-	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../../deploy/restored-log.sql", settings["LEADLOG_DATABASE_URL"])
-	settings["LEADLOG_LOG_ORIGIN"] = "example.com/leads-restored" // checkpoints with the former name include lost events
+	// of a lost request
+	tool(t, "psql", "-qc", `UPDATE delivery.delivery SET retried = 1000000`, settings["LEADLOG_DATABASE_URL"])
+	tool(t, "psql", "-v", "head="+head[:len(head)-1], "-f", "../../../deploy/restored-log.sql",
+		settings["LEADLOG_DATABASE_URL"])
+	// checkpoints with the former name include lost events
+	settings["LEADLOG_LOG_ORIGIN"] = "example.com/leads-restored"
 	launch(t, settings, "replay", "all").exits(t, 0)
 	launch(t, settings, "verify").exits(t, 0) // as in the runbook, before the service starts
 	_, base = serve(t, settings)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 200 }, soon, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", base+"/readyz", "", "").status == 200
+	}, soon, 20*time.Millisecond)
 	seenBy(t, base, jwt, last)
 	launch(t, settings, "verify").exits(t, 0)
 	require.Equal(t, 7, queryInt(t, settings, `SELECT count(*) FROM views.lead`))
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond,
+	require.Eventually(t, func() bool {
+		return len(receiver.missing([]string{last.header.Get("X-Log-Position")})) == 0
+	}, soon, 10*time.Millisecond,
 		"events after the backup have webhooks")
 	require.Zero(t, receiver.repeated())
 	refused := mustCall(t, "GET", base+"/api/v1/crm/events?after="+follower, jwt, "").is(t, 410)
@@ -135,10 +150,12 @@ func TestRestore_ErasesAgain(t *testing.T) {
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	leads := base + "/api/v1/crm/leads"
-	surviving, source := captureAs(t, base, jwt, "stays").data()["leadId"].(string), captureAs(t, base, jwt, "part").data()["leadId"].(string)
+	surviving, source := captureAs(t, base, jwt, "stays").data()["leadId"].(string),
+		captureAs(t, base, jwt, "part").data()["leadId"].(string)
 	mustCall(t, "POST", leads+"/"+surviving+"/join", jwt, `{"from":"`+source+`"}`).is(t, 200)
 	log, keys := filepath.Join(t.TempDir(), "log.dump"), filepath.Join(t.TempDir(), "keys.dump")
-	tool(t, "pg_dump", "-Fc", "--schema=log", "--schema=delivery", "--schema=secret", "--schema=quota", "--file="+log, settings["LEADLOG_DATABASE_URL"])
+	tool(t, "pg_dump", "-Fc", "--schema=log", "--schema=delivery", "--schema=secret", "--schema=quota", "--file="+log,
+		settings["LEADLOG_DATABASE_URL"])
 	mustCall(t, "DELETE", leads+"/"+surviving, jwt, "").is(t, 200)
 	tool(t, "pg_dump", "-Fc", "--schema=person", "--file="+keys, settings["LEADLOG_DATABASE_URL"])
 	p.stop(t)
@@ -151,7 +168,8 @@ func TestRestore_ErasesAgain(t *testing.T) {
 	launch(t, settings, "replay", "all").exits(t, 0)
 	printed := launch(t, settings, "verify", "--heal").exits(t, 1)
 	require.Contains(t, printed.out.String(), "lead "+surviving+" of account acme cannot be read")
-	launch(t, settings, "forget", source, "--account", "acme", "--yes").exits(t, 1) // the source lead of a join cannot be erased alone
+	// the source lead of a join cannot be erased alone
+	launch(t, settings, "forget", source, "--account", "acme", "--yes").exits(t, 1)
 	launch(t, settings, "forget", surviving, "--account", "other", "--yes").exits(t, 1)
 	launch(t, settings, "forget", surviving, "--account", "acme", "--yes").exits(t, 0)
 	printed = launch(t, settings, "verify").exits(t, 0)

@@ -40,16 +40,19 @@ func inDatabase(ctx context.Context, t *testing.T, address, statement string) er
 	return err
 }
 
-// scripted returns a function that runs scripts of deploy with psql as a superuser. Roles are global to a server, so they get a unique
-// prefix and are dropped at the end.
-func scripted(t *testing.T, database string, roles ...string) (prefix string, run func(script string, variables ...string)) {
+// scripted returns a function that runs scripts of deploy with psql as a superuser. Roles are global to a server, so
+// they get a unique prefix and are dropped at the end.
+func scripted(
+	t *testing.T, database string, roles ...string,
+) (prefix string, run func(script string, variables ...string)) {
 	t.Helper()
 	prefix = "r" + strings.ToLower(rand.Text()[:12]) + "_"
 	superuser := asRole(t, database, "postgres")
 	t.Cleanup(func() {
 		for _, statement := range []string{"DROP OWNED BY %s CASCADE", "DROP ROLE %s"} {
 			for _, role := range roles {
-				require.NoError(t, inDatabase(context.Background(), t, superuser, strings.ReplaceAll(statement, "%s", prefix+role)))
+				require.NoError(t,
+					inDatabase(context.Background(), t, superuser, strings.ReplaceAll(statement, "%s", prefix+role)))
 			}
 		}
 	})
@@ -59,7 +62,9 @@ func scripted(t *testing.T, database string, roles ...string) (prefix string, ru
 		for _, file := range []string{script, "readers.sql"} {
 			text, err := os.ReadFile("../../../deploy/" + file)
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(own, file), []byte(strings.ReplaceAll(string(text), "leadlog_", prefix)), 0o600))
+			require.NoError(t,
+				os.WriteFile(filepath.Join(own, file),
+					[]byte(strings.ReplaceAll(string(text), "leadlog_", prefix)), 0o600))
 		}
 		args := []string{"-q", "-v", "ON_ERROR_STOP=1", "-d", superuser, "-f", filepath.Join(own, script)}
 		for _, v := range variables {
@@ -88,21 +93,32 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	jwt := newAccount(t, settings, "acme")
 	_, base := serve(t, settings)
 	receiver := newReceiver(t)
-	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).status)
+	require.Equal(t, 201,
+		mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).
+			status)
 	captured := captureAs(t, base, jwt, "asha")
 	seenBy(t, base, jwt, captured)
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0
+	}, soon, 10*time.Millisecond)
 	for _, args := range [][]string{{"replay", "all"}, {"verify"}} {
 		launch(t, settings, args...).exits(t, 0)
 	}
 
 	for role, statements := range map[string][]string{
-		"writer": {`UPDATE log.event SET data = ''`, `DELETE FROM log.event`, `TRUNCATE log.event`, `DROP TABLE log.event`, `DELETE FROM log.epoch`},
-		"reader": {`BEGIN READ WRITE; DELETE FROM views.lead`, `SELECT * FROM secret.webhook`, `SELECT * FROM delivery.endpoint`},
+		"writer": {
+			`UPDATE log.event SET data = ''`, `DELETE FROM log.event`, `TRUNCATE log.event`, `DROP TABLE log.event`,
+			`DELETE FROM log.epoch`,
+		},
+		"reader": {
+			`BEGIN READ WRITE; DELETE FROM views.lead`, `SELECT * FROM secret.webhook`,
+			`SELECT * FROM delivery.endpoint`,
+		},
 	} {
 		for _, statement := range statements {
 			var refused *pgconn.PgError
-			require.ErrorAs(t, inDatabase(t.Context(), t, asRole(t, own, prefix+role), statement), &refused, "%s: %s", role, statement)
+			require.ErrorAs(t, inDatabase(t.Context(), t, asRole(t, own, prefix+role), statement),
+				&refused, "%s: %s", role, statement)
 			require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
 		}
 	}
@@ -110,7 +126,8 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM log.event_readable`))
 	require.NoError(t, inDatabase(t.Context(), t, reader, `SELECT * FROM views.lead`))
 	settings["LEADLOG_DATABASE_URL"] = reader
-	require.Contains(t, launch(t, settings, "tail", "--from", "0").exits(t, 1).err.String(), "Try: deploy/roles.sql", "it may not read the keys of persons")
+	require.Contains(t, launch(t, settings, "tail", "--from", "0").exits(t, 1).err.String(), "Try: deploy/roles.sql",
+		"it may not read the keys of persons")
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"writer")
 	exportsBehind(t, settings, asRole(t, own, "postgres"), prefix+"reader", func() {
 		mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
@@ -121,11 +138,13 @@ func TestRoles_ServiceCannotChangeLog(t *testing.T) {
 	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"owner"), `CREATE TABLE views.later ()`))
 	keepInUse(t, asRole(t, own, "postgres"), prefix+"writer")
 	roles()
-	require.NoError(t, inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"), `SELECT * FROM views.lead; SELECT * FROM views.later`))
+	require.NoError(t,
+		inDatabase(t.Context(), t, asRole(t, own, prefix+"analyst"),
+			`SELECT * FROM views.lead; SELECT * FROM views.later`))
 }
 
-// exportsBehind exports tokens as a read-only role while the view of the running service lacks the token that create creates. The export
-// must wait for the view.
+// exportsBehind exports tokens as a read-only role while the view of the running service lacks the token that create
+// creates. The export must wait for the view.
 func exportsBehind(t *testing.T, settings map[string]string, superuser, role string, create func()) {
 	t.Helper()
 	holder, err := pgx.Connect(t.Context(), superuser)
@@ -138,7 +157,9 @@ func exportsBehind(t *testing.T, settings map[string]string, superuser, role str
 	own["LEADLOG_DATABASE_URL"] = asRole(t, superuser, role)
 	export := launch(t, own, "export", "tokens", "--account", "acme")
 	waiting := func() bool {
-		return pgtest.Value[bool](t, holder, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = '`+role+`' AND query LIKE 'SELECT position FROM views.checkpoint%')`)
+		return pgtest.Value[bool](t, holder,
+			`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = '`+role+`' AND query LIKE 'SELECT position `+
+				`FROM views.checkpoint%')`)
 	}
 	require.Eventually(t, func() bool {
 		pgtest.Exec(t, holder, `SELECT pg_stat_clear_snapshot()`)
@@ -182,7 +203,9 @@ func TestRoles_ReplayKeepsOwner(t *testing.T) {
 	as("postgres", "replay", "all", "--into", "day_of_superuser")
 	// roles.sql makes the service the owner of a copy that is older than the roles.
 	superuser := asRole(t, own, "postgres")
-	require.NoError(t, inDatabase(t.Context(), t, superuser, `ALTER SCHEMA day_of_owner OWNER TO postgres; ALTER TABLE day_of_owner.lead OWNER TO postgres`))
+	require.NoError(t,
+		inDatabase(t.Context(), t, superuser,
+			`ALTER SCHEMA day_of_owner OWNER TO postgres; ALTER TABLE day_of_owner.lead OWNER TO postgres`))
 	run("roles.sql")
 	path := base + "/api/v1/crm/leads/" + lost.data()["leadId"].(string)
 	mustCall(t, "DELETE", path, jwt, "").is(t, 200)
@@ -206,12 +229,15 @@ func TestRoles_TakeOverExistingLog(t *testing.T) {
 	require.ErrorAs(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], `DELETE FROM log.event`), &refused)
 	require.Equal(t, "42501", refused.Code)
 	require.Zero(t, queryInt(t, settings, `
-		SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'log'::regnamespace AND relowner = '`+prefix+`writer'::regrole)
-		     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'log'::regnamespace AND proowner = '`+prefix+`writer'::regrole)
+		SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = 'log'::regnamespace AND relowner = '`+prefix+
+		`writer'::regrole)
+		     + (SELECT count(*) FROM pg_proc WHERE pronamespace = 'log'::regnamespace AND proowner = '`+prefix+
+		`writer'::regrole)
 		     + (SELECT count(*) FROM pg_namespace WHERE nspname = 'log' AND nspowner = '`+prefix+`writer'::regrole)`))
 }
 
-// keepInUse locks every table of a role until the test ends, as a busy service does. A statement that waits for such a lock fails.
+// keepInUse locks every table of a role until the test ends, as a busy service does. A statement that waits for such a
+// lock fails.
 func keepInUse(t *testing.T, superuser, owner string) {
 	t.Helper()
 	require.NoError(t, inDatabase(t.Context(), t, superuser,
@@ -258,11 +284,14 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 	for _, role := range []string{ofAccount, prefix + "analyst", prefix + "reader"} {
 		address := asRole(t, own, role)
 		for _, statement := range []string{
-			`SELECT pg_advisory_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`, `SELECT pg_try_advisory_xact_lock_shared(1, 2)`,
-			`SELECT lo_create(0)`, `BEGIN READ WRITE; CREATE TEMPORARY TABLE mine ()`,
-			`BEGIN READ WRITE; LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE`, `BEGIN READ WRITE; LOCK TABLE log.migration_lock IN SHARE MODE`,
-			`BEGIN READ WRITE; LOCK TABLE lease.session IN ROW EXCLUSIVE MODE`, `SELECT lease.take('projector views.lead')`,
-			`BEGIN READ WRITE; LOCK TABLE views.lead IN ROW SHARE MODE`, `BEGIN READ WRITE; SELECT FROM views.lead FOR KEY SHARE`,
+			`SELECT pg_advisory_lock(hashtextextended('leadlog append', 'log'::regnamespace::oid::bigint))`,
+			`SELECT pg_try_advisory_xact_lock_shared(1, 2)`, `SELECT lo_create(0)`,
+			`BEGIN READ WRITE; CREATE TEMPORARY TABLE mine ()`,
+			`BEGIN READ WRITE; LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE`,
+			`BEGIN READ WRITE; LOCK TABLE log.migration_lock IN SHARE MODE`,
+			`BEGIN READ WRITE; LOCK TABLE lease.session IN ROW EXCLUSIVE MODE`,
+			`SELECT lease.take('projector views.lead')`, `BEGIN READ WRITE; LOCK TABLE views.lead IN ROW SHARE MODE`,
+			`BEGIN READ WRITE; SELECT FROM views.lead FOR KEY SHARE`,
 		} {
 			var refused *pgconn.PgError
 			require.ErrorAs(t, inDatabase(t.Context(), t, address, statement), &refused, "%s: %s", role, statement)
@@ -274,7 +303,9 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 		for _, statement := range []string{
 			`SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0`,
 			`LISTEN leadlog_log; LISTEN leadlog_delivery; LISTEN leadlog_forgotten`,
-			`SELECT pg_notify(c, repeat('x', 7000) || n) FROM generate_series(1, 2000) n, unnest(ARRAY['leadlog_log', 'leadlog_delivery', 'leadlog_forgotten']) c`,
+			`SELECT pg_notify(c, repeat('x', 7000) || n)
+				FROM generate_series(1, 2000) n, unnest(ARRAY['leadlog_log', 'leadlog_delivery',
+				  'leadlog_forgotten']) c`,
 			`BEGIN; LOCK TABLE views.lead IN ACCESS SHARE MODE; SELECT FROM views.lead`,
 		} {
 			_, err := reader.Exec(t.Context(), statement)
@@ -286,8 +317,11 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 			_, err := reader.Exec(t.Context(), `LOCK TABLE log.append_lock IN ACCESS SHARE MODE`)
 			require.NoError(t, err)
 		}
-		for _, table := range tables { // CREATE RULE locks before it checks permissions, and would block all later statements
-			for _, statement := range []string{`CREATE RULE mine AS ON INSERT TO %s DO INSTEAD NOTHING`, `COMMENT ON TABLE %s IS 'mine'`} {
+		// CREATE RULE locks before it checks permissions, and would block all later statements
+		for _, table := range tables {
+			for _, statement := range []string{
+				`CREATE RULE mine AS ON INSERT TO %s DO INSTEAD NOTHING`, `COMMENT ON TABLE %s IS 'mine'`,
+			} {
 				var refused *pgconn.PgError
 				statement = `SET lock_timeout = '5s'; BEGIN READ WRITE; ` + fmt.Sprintf(statement, table)
 				require.ErrorAs(t, inDatabase(t.Context(), t, address, statement), &refused, "%s: %s", role, statement)
@@ -300,10 +334,13 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 	jwt := newAccount(t, settings, "acme")
 	_, base := serve(t, settings)
 	receiver := newReceiver(t)
-	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).is(t, 201)
+	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`","events":["lead.created"]}`).
+		is(t, 201)
 	captured := captureAs(t, base, jwt, "asha")
 	seenBy(t, base, jwt, captured)
-	require.Eventually(t, func() bool { return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0 }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0
+	}, soon, 10*time.Millisecond)
 	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+captured.data()["leadId"].(string), jwt, "").is(t, 200)
 	mustCall(t, "GET", base+"/readyz", "", "").is(t, 200)
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
@@ -330,7 +367,8 @@ func TestRoles_SeparateOwnerOfPersonKeys(t *testing.T) {
 	require.Error(t, exec.CommandContext(t.Context(), filepath.Join(programs.Dir, "psql"),
 		"-q", "-d", superuser, "-v", "service=nosuch", "-f", "../../../deploy/keys.sql").Run())
 	require.Zero(t, queryInt(t, map[string]string{"LEADLOG_DATABASE_URL": superuser},
-		`SELECT count(*) FROM pg_tables WHERE schemaname = 'person' AND tableowner = 'leadlog_keys'`), "a failed run changes nothing")
+		`SELECT count(*) FROM pg_tables WHERE schemaname = 'person' AND tableowner = 'leadlog_keys'`),
+		"a failed run changes nothing")
 	for range 2 { // both scripts can be repeated
 		run("roles.sql")
 		run("keys.sql", "service="+prefix+"writer")
@@ -345,18 +383,23 @@ func TestRoles_SeparateOwnerOfPersonKeys(t *testing.T) {
 	path := base + "/api/v1/crm/leads/"
 	require.Equal(t, 200, mustCall(t, "DELETE", path+ravi.data()["leadId"].(string), jwt, "").status)
 	p.stop(t)
-	settings["LEADLOG_SEAL_KEY"] = base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes.")) + "," + settings["LEADLOG_SEAL_KEY"]
+	settings["LEADLOG_SEAL_KEY"] = base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes.")) + "," +
+		settings["LEADLOG_SEAL_KEY"]
 	p, base = serve(t, settings)
 	p.waitFor(t, p.err, `nothing needs the earlier keys.*"(persons)":1`)
 	path = base + "/api/v1/crm/leads/"
-	require.Equal(t, "asha@example.com", mustCall(t, "GET", path+asha.data()["leadId"].(string), jwt, "").data()["email"])
+	require.Equal(t, "asha@example.com",
+		mustCall(t, "GET", path+asha.data()["leadId"].(string), jwt, "").data()["email"])
 	command("verify")
 
 	// No other role can read keys, and the owner of the keys can read nothing else.
 	for role, statements := range map[string][]string{
 		"reader": {`SELECT * FROM person.key`, `SELECT count(*) FROM person.key`, `TABLE person.key`},
 		"writer": {`TRUNCATE person.key`, `ALTER TABLE person.key OWNER TO CURRENT_USER`, `DROP TABLE person.key`},
-		"keys":   {`SELECT * FROM log.event`, `SELECT * FROM views.lead`, `SELECT * FROM delivery.attempt`, `SELECT * FROM secret.webhook`},
+		"keys": {
+			`SELECT * FROM log.event`, `SELECT * FROM views.lead`, `SELECT * FROM delivery.attempt`,
+			`SELECT * FROM secret.webhook`,
+		},
 	} {
 		for _, statement := range statements {
 			var refused *pgconn.PgError
@@ -364,7 +407,8 @@ func TestRoles_SeparateOwnerOfPersonKeys(t *testing.T) {
 			require.Equal(t, "42501", refused.Code, "%s: %s", role, statement)
 		}
 	}
-	require.NoError(t, inDatabase(t.Context(), t, as("reader"), `SELECT * FROM log.event_readable; SELECT * FROM views.lead`))
+	require.NoError(t,
+		inDatabase(t.Context(), t, as("reader"), `SELECT * FROM log.event_readable; SELECT * FROM views.lead`))
 	kept := tool(t, "pg_dump", "--schema=person", "--exclude-table-data=person.destroyed", as("keys"))
 	require.Contains(t, kept, "lead-"+asha.data()["leadId"].(string))
 	require.NotContains(t, kept, "lead-"+ravi.data()["leadId"].(string))

@@ -11,13 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The test runs the runbook's steps with two processes. At and within each step, each process can read events that the other has sealed.
-// At the end, the old key is not needed.
+// The test runs the runbook's steps with two processes. At and within each step, each process can read events that the
+// other has sealed. At the end, the old key is not needed.
 func TestSealKey_Rotation(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
 	jwt := provision(t, settings)
-	before, after := settings["LEADLOG_SEAL_KEY"], base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes."))
+	before, after := settings["LEADLOG_SEAL_KEY"],
+		base64.StdEncoding.EncodeToString([]byte("another key of thirty-two bytes."))
 	var processes [2]*program
 	var bases [2]string
 	for i := range processes {
@@ -49,7 +50,8 @@ func TestSealKey_Rotation(t *testing.T) {
 	}
 }
 
-// A process with another key once stopped the views and webhooks of all others, because they could not read its sealed events.
+// A process with another key once stopped the views and webhooks of all others, because they could not read its sealed
+// events.
 func TestSealKey_RejectsUnknownKey(t *testing.T) {
 	t.Parallel()
 	settings := serveSettings(t)
@@ -70,6 +72,7 @@ func TestSealKey_RejectsUnknownKey(t *testing.T) {
 	defer conn.Close(context.WithoutCancel(t.Context()))
 	_, err = conn.Exec(t.Context(), `DELETE FROM person.key`)
 	require.NoError(t, err)
-	again := launch(t, other, "import", writeFile(t, "again.csv", "phone,name\n9876543210,Asha\n"), "--account", "acme").exits(t, 0)
+	again := launch(t, other, "import", writeFile(t, "again.csv", "phone,name\n9876543210,Asha\n"),
+		"--account", "acme").exits(t, 0)
 	require.Contains(t, again.err.String(), "1 new leads")
 }

@@ -21,7 +21,8 @@ import (
 
 // persons are personal data in the requests of TestSecrecy_NothingPersonalIsLogged.
 var persons = []string{
-	"Asha", "Kulkarni", "9812345678", "98123", "kulkarni.example", "203.0.113.77", "SpyBrowser", "Whitefield", "visitor-of-asha",
+	"Asha", "Kulkarni", "9812345678", "98123", "kulkarni.example", "203.0.113.77", "SpyBrowser", "Whitefield",
+	"visitor-of-asha",
 }
 
 // rawClient sends requests with personal data and secrets in the path, the query, the headers and the body.
@@ -64,11 +65,13 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	_, made := w.send("POST", "/api/v1/crm/tokens", jwt, `{"name":"of Asha","expiresInDays":30}`)
 	token := regexp.MustCompile(`"plainToken":"([^"]+)"`).FindStringSubmatch(made)
 	require.NotNil(t, token, made)
-	_, hook := w.send("POST", "/webhooks/endpoints", jwt, `{"url":"`+failing.URL+`/in?key=hooksecret","description":"Asha's"}`)
+	_, hook := w.send("POST", "/webhooks/endpoints", jwt,
+		`{"url":"`+failing.URL+`/in?key=hooksecret","description":"Asha's"}`)
 	secret := regexp.MustCompile(`"secret":"([^"]+)"`).FindStringSubmatch(hook)
 	require.NotNil(t, secret, hook)
 	webhook := "/webhooks/endpoints/" + regexp.MustCompile(`"webhookId":"([^"]+)"`).FindStringSubmatch(hook)[1]
-	asha := `{"name":"Asha Kulkarni","phone":"9812345678","email":"asha@kulkarni.example","area":"Whitefield","visitorId":"visitor-of-asha"%s}`
+	asha := `{"name":"Asha Kulkarni","phone":"9812345678","email":"asha@kulkarni.example","area":"Whitefield",` +
+		`"visitorId":"visitor-of-asha"%s}`
 	status, captured := w.send("POST", "/api/v1/crm/leads", token[1], fmt.Sprintf(asha, ""))
 	require.Equal(t, 201, status, captured)
 	lead := "/api/v1/crm/leads/" + regexp.MustCompile(`"leadId":"([^"]+)"`).FindStringSubmatch(captured)[1]
@@ -84,7 +87,10 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 		{"POST", "/api/v1/crm/leads", jwt[:len(jwt)-3] + "AAA", fmt.Sprintf(asha, "")},
 		{"POST", "/api/v1/crm/leads?dryRun=true", jwt, fmt.Sprintf(asha, "")},
 		{"POST", "/api/v1/crm/leads/batch", jwt, fmt.Sprintf(asha, "") + "\n{\"phone\":\"9812345678\n"},
-		{"POST", "/api/v1/crm/visitors/visitor-of-asha/activity", token[1], `{"type":"page_view","url":"https://kulkarni.example/Asha"}`},
+		{
+			"POST", "/api/v1/crm/visitors/visitor-of-asha/activity", token[1],
+			`{"type":"page_view","url":"https://kulkarni.example/Asha"}`,
+		},
 		{"GET", "/api/v1/crm/leads?phone=9812345678&q=Asha&email=asha@kulkarni.example", jwt, ""},
 		{"GET", "/api/v1/crm/leads/asha@kulkarni.example", jwt, ""},
 		{"GET", "/api/v1/crm/Asha/Kulkarni?token=" + token[1], jwt, ""},
@@ -108,7 +114,9 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	}, soon, 50*time.Millisecond)
 
 	file := filepath.Join(t.TempDir(), "leads.ndjson")
-	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(asha, `,"metadata":{"source":"chatbot"}`)+"\n{\"phone\":\"Asha\"}\n"), 0o600))
+	require.NoError(t,
+		os.WriteFile(file,
+			[]byte(fmt.Sprintf(asha, `,"metadata":{"source":"chatbot"}`)+"\n{\"phone\":\"Asha\"}\n"), 0o600))
 	imported := launch(t, settings, "import", file, "--account", "acme")
 	require.Equal(t, 1, imported.wait(t), "one row is invalid")
 
@@ -130,7 +138,12 @@ func TestSecrecy_NothingPersonalIsLogged(t *testing.T) {
 	// Times and ids may contain a short trace by chance.
 	log = regexp.MustCompile(`"time":"[^"]*"|\b[0-9A-HJKMNP-TV-Z]{26}\b`).ReplaceAllString(log, "")
 	key := settings["LEADLOG_CLAIM_KEY"]
-	for _, secret := range append([]string{token[1], token[1][len(token[1])-20:], secret[1], jwt, jwt[len(jwt)-20:], "hooksecret", key, settings["LEADLOG_JWT_SECRET"]}, persons...) {
+	for _, secret := range append(
+		[]string{
+			token[1], token[1][len(token[1])-20:], secret[1], jwt, jwt[len(jwt)-20:], "hooksecret", key,
+			settings["LEADLOG_JWT_SECRET"],
+		}, persons...,
+	) {
 		for _, line := range strings.Split(log, "\n") {
 			require.NotContains(t, strings.ToLower(line), strings.ToLower(secret))
 		}

@@ -27,8 +27,11 @@ func TestServe_RecordsRefusedUseWhileDraining(t *testing.T) {
 	created := mustCall(t, "POST", base+tokensPath, jwt, `{"name":"CI","expiresInDays":3}`).is(t, 201)
 	mustCall(t, "DELETE", base+tokensPath+"/"+created.data()["tokenId"].(string), jwt, "").is(t, 200)
 	p.signal(t, syscall.SIGTERM)
-	require.Eventually(t, func() bool { return mustCall(t, "GET", base+"/readyz", "", "").status == 503 }, soon, time.Millisecond)
-	mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string), `{"phone":"9876543210"}`).is(t, 401)
+	require.Eventually(t, func() bool {
+		return mustCall(t, "GET", base+"/readyz", "", "").status == 503
+	}, soon, time.Millisecond)
+	mustCall(t, "POST", base+"/api/v1/crm/leads", created.data()["plainToken"].(string),
+		`{"phone":"9876543210"}`).is(t, 401)
 	require.Zero(t, p.wait(t), p.err)
 
 	delete(settings, "LEADLOG_DRAIN")
@@ -75,7 +78,10 @@ func TestMigrate_RejectsOtherEncoding(t *testing.T) {
 	u, err := url.Parse(settings["LEADLOG_DATABASE_URL"])
 	require.NoError(t, err)
 	name := strings.TrimPrefix(u.Path, "/")
-	for _, statement := range []string{`DROP DATABASE ` + name, `CREATE DATABASE ` + name + ` TEMPLATE template0 ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'`} {
+	for _, statement := range []string{
+		`DROP DATABASE ` + name,
+		`CREATE DATABASE ` + name + ` TEMPLATE template0 ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'`,
+	} {
 		require.NoError(t, inDatabase(t.Context(), t, os.Getenv(pgtest.URLVariable), statement))
 	}
 	p := launch(t, settings, "migrate").exits(t, 1)
@@ -99,7 +105,10 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 		{"LEADLOG_CORS_ORIGINS", "*", `LEADLOG_CORS_ORIGINS="*"`},
 		{"LEADLOG_CORS_ORIGINS", "https://Example.com", `LEADLOG_CORS_ORIGINS="https://Example.com"`},
 		{"LEADLOG_CORS_ORIGINS", "https://example.com:443", `LEADLOG_CORS_ORIGINS="https://example.com:443"`},
-		{"LEADLOG_CORS_ORIGINS", "https://example.com,https://*.example.com", `LEADLOG_CORS_ORIGINS="https://*.example.com"`},
+		{
+			"LEADLOG_CORS_ORIGINS", "https://example.com,https://*.example.com",
+			`LEADLOG_CORS_ORIGINS="https://*.example.com"`,
+		},
 		{"LEADLOG_CORS_ORIGINS", "https://münchen.de", `LEADLOG_CORS_ORIGINS="https://münchen.de"`},
 		{"LEADLOG_CORS_ORIGINS", "https://example.com/", `LEADLOG_CORS_ORIGINS="https://example.com/"`},
 		{"LEADLOG_DATABASE_URL", "postgres://u:hunter2@h:99999/d", `LEADLOG_DATABASE_URL=(30 characters, not shown)`},
@@ -120,17 +129,39 @@ func TestSettings_RejectsInvalid(t *testing.T) {
 		{"LEADLOG_JWT_SECRET", "hunter2", `LEADLOG_JWT_SECRET=(7 characters, not shown)`},
 		{"LEADLOG_CLAIM_KEY", "c2hvcnQ=", `LEADLOG_CLAIM_KEY=(8 characters, not shown)`},
 		{"LEADLOG_SEAL_KEY", "", `LEADLOG_SEAL_KEY=(not set)`},
-		{"LEADLOG_SEAL_KEY", key + ",", `LEADLOG_SEAL_KEY=(45 characters, not shown): must be keys with a comma between one and the next`},
+		{
+			"LEADLOG_SEAL_KEY", key + ",",
+			`LEADLOG_SEAL_KEY=(45 characters, not shown): must be keys with a comma between one and the next`,
+		},
 		{"LEADLOG_TREE_KEY", "c2hvcnQ=", `LEADLOG_TREE_KEY=(8 characters, not shown)`},
 		{"LEADLOG_DATABASE_URL", "mysql://u:hunter2@h/d", `LEADLOG_DATABASE_URL=(21 characters, not shown)`},
-		{"LEADLOG_EVENTSTORE_URL", "mysql://u:hunter2@h/d", `LEADLOG_EVENTSTORE_URL=(21 characters, not shown): must be a good URL that begins with postgres://, esdb://`},
-		{"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h/path", `LEADLOG_EVENTSTORE_URL=(23 characters, not shown): must be a good connection string`},
-		{"LEADLOG_EVENTSTORE_URL", "kurrentdb+discover://u:hunter2@h?tlsCaFile=/none", `LEADLOG_EVENTSTORE_URL=(48 characters, not shown)`},
-		{"LEADLOG_JWT_JWKS_URL", "https://u:hunter2@issuer/keys", `LEADLOG_JWT_JWKS_URL=(29 characters, not shown): must be unset`},
+		{
+			"LEADLOG_EVENTSTORE_URL", "mysql://u:hunter2@h/d",
+			`LEADLOG_EVENTSTORE_URL=(21 characters, not shown): must be a good URL that begins with ` +
+				`postgres://, esdb://`,
+		},
+		{
+			"LEADLOG_EVENTSTORE_URL", "esdb://u:hunter2@h/path",
+			`LEADLOG_EVENTSTORE_URL=(23 characters, not shown): must be a good connection string`,
+		},
+		{
+			"LEADLOG_EVENTSTORE_URL", "kurrentdb+discover://u:hunter2@h?tlsCaFile=/none",
+			`LEADLOG_EVENTSTORE_URL=(48 characters, not shown)`,
+		},
+		{
+			"LEADLOG_JWT_JWKS_URL", "https://u:hunter2@issuer/keys",
+			`LEADLOG_JWT_JWKS_URL=(29 characters, not shown): must be unset`,
+		},
 		{"LEADLOG_JWT_ADMIN_SCOPE", "all accounts", `LEADLOG_JWT_ADMIN_SCOPE="all accounts"`},
 		{"LEADLOG_JWT_ADMIN_SCOPE", "leads:read", `LEADLOG_JWT_ADMIN_SCOPE="leads:read"`},
-		{"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read admin", `LEADLOG_JWT_DEFAULT_SCOPE="leads:read admin": must be some of`},
-		{"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read", `LEADLOG_JWT_DEFAULT_SCOPE="leads:read": must be unset without LEADLOG_JWT_JWKS_URL`},
+		{
+			"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read admin",
+			`LEADLOG_JWT_DEFAULT_SCOPE="leads:read admin": must be some of`,
+		},
+		{
+			"LEADLOG_JWT_DEFAULT_SCOPE", "leads:read",
+			`LEADLOG_JWT_DEFAULT_SCOPE="leads:read": must be unset without LEADLOG_JWT_JWKS_URL`,
+		},
 	} {
 		t.Run(bad.name+"="+bad.value, func(t *testing.T) {
 			t.Parallel()
@@ -165,10 +196,13 @@ func TestServe_KeySetNeedsIssuerAndAudience(t *testing.T) {
 func TestCommands_DatabaseUnreachable(t *testing.T) {
 	t.Parallel()
 	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
-	for _, args := range [][]string{{"serve"}, {"migrate"}, {"export", "leads", "--account", "a"}, {"account", "set", "a"}} {
+	for _, args := range [][]string{
+		{"serve"}, {"migrate"}, {"export", "leads", "--account", "a"}, {"account", "set", "a"},
+	} {
 		p := launch(t, map[string]string{
-			"LEADLOG_DATABASE_URL": "postgres://u:hunter2@127.0.0.1:1/none", "LEADLOG_JWT_SECRET": strings.Repeat("s", 32),
-			"LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key, "LEADLOG_TREE_KEY": key, "LEADLOG_DATA_DIR": t.TempDir(),
+			"LEADLOG_DATABASE_URL": "postgres://u:hunter2@127.0.0.1:1/none",
+			"LEADLOG_JWT_SECRET":   strings.Repeat("s", 32), "LEADLOG_CLAIM_KEY": key, "LEADLOG_SEAL_KEY": key,
+			"LEADLOG_TREE_KEY": key, "LEADLOG_DATA_DIR": t.TempDir(),
 		}, args...)
 		require.Equal(t, 1, p.wait(t), args)
 		require.Contains(t, p.err.String(), "Try: again, when the server (LEADLOG_DATABASE_URL", args)
@@ -179,7 +213,8 @@ func TestCommands_DatabaseUnreachable(t *testing.T) {
 func TestCommands_UsageErrors(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"}, {"jwt", "--account", "a", "--scope", "everything"},
+		{"no-such-command"}, {"serve", "--no-such-flag"}, {"jwt"}, {"jwt", "--account", "a b"},
+		{"jwt", "--account", "a", "--scope", "everything"},
 		{"jwt", "--account", "a", "--scope", ""}, {"jwt", "--account", "a", "--scope", " "},
 	} {
 		p := launch(t, map[string]string{"LEADLOG_JWT_SECRET": strings.Repeat("s", 32)}, args...).exits(t, 2)
@@ -218,7 +253,9 @@ func TestConsole_SessionEndsWithJWTSecret(t *testing.T) {
 	running, base := serve(t, settings)
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	browser := &http.Client{
+		Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	signedIn := func() int {
 		response, err := browser.Get(base + "/console/leads")
 		require.NoError(t, err)
@@ -243,12 +280,14 @@ func TestConsole_SessionEndsWithJWTSecret(t *testing.T) {
 func TestSettings_WarnsOfUnknownVariables(t *testing.T) {
 	t.Parallel()
 	printed := launch(t, map[string]string{
-		"LEADLOG_CLAM_KEY": "c2VjcmV0", "LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none", "LEADLOG_TREE_PUBLIC_KEY": "of verify",
-		"LEADLOG_SERVICE_HOST": "10.0.0.1", "LEADLOG_SERVICE_PORT_HTTP": "80", "LEADLOG_PORT": "tcp://10.0.0.1:80", "LEADLOG_PORT_80_TCP": "tcp://10.0.0.1:80",
+		"LEADLOG_CLAM_KEY": "c2VjcmV0", "LEADLOG_DATABASE_URL": "postgres://127.0.0.1:1/none",
+		"LEADLOG_TREE_PUBLIC_KEY": "of verify", "LEADLOG_SERVICE_HOST": "10.0.0.1", "LEADLOG_SERVICE_PORT_HTTP": "80",
+		"LEADLOG_PORT": "tcp://10.0.0.1:80", "LEADLOG_PORT_80_TCP": "tcp://10.0.0.1:80",
 		"LEADLOG_PORTS": "80",
 	}, "serve").exits(t, 2).err.String()
 	var named []string
-	for _, found := range regexp.MustCompile(`not a setting of leadlog","variable":"(\w+)"`).FindAllStringSubmatch(printed, -1) {
+	for _, found := range regexp.MustCompile(`not a setting of leadlog","variable":"(\w+)"`).
+		FindAllStringSubmatch(printed, -1) {
 		named = append(named, found[1])
 	}
 	require.Equal(t, []string{"LEADLOG_CLAM_KEY", "LEADLOG_PORTS"}, named)

@@ -71,7 +71,8 @@ func TestConsole_SignInAtOIDCProvider(t *testing.T) {
 	c.waitText("[role=alert]", "The sign-in provider denied access")
 }
 
-// startProvider starts npm's oidc-provider. The function admit sets the address of the service, which the provider needs.
+// startProvider starts npm's oidc-provider. The function admit sets the address of the service, which the provider
+// needs.
 func startProvider(t *testing.T) (issuer string, admit func(service string)) {
 	t.Helper()
 	node := exec.Command("node", filepath.Join(npmtest.Install(t, "testdata/oidc"), "provider.js"))
@@ -99,10 +100,16 @@ func (c *chromium) signInAs(name string) {
 	c.t.Helper()
 	c.click("Sign in with your organization")
 	c.waitVisible("input[name=login]")
-	c.do(chromedp.SetValue("input[name=login]", name, chromedp.ByQuery), chromedp.SetValue("input[name=password]", "any", chromedp.ByQuery))
+	c.do(chromedp.SetValue("input[name=login]", name, chromedp.ByQuery),
+		chromedp.SetValue("input[name=password]", "any", chromedp.ByQuery))
 	c.atProvider("Sign-in")
 	c.atProvider("Continue")
-	c.waitFor(fmt.Sprintf(`location.origin === %q && location.pathname !== "/console/sign-in/callback" || document.querySelector("[role=alert]") !== null`, c.base))
+	c.waitFor(
+		fmt.Sprintf(
+			`location.origin === %q && location.pathname !== "/console/sign-in/callback" || `+
+				`document.querySelector("[role=alert]") !== null`, c.base,
+		),
+	)
 	c.waitFor(arrived)
 }
 
@@ -110,7 +117,9 @@ func (c *chromium) signInAs(name string) {
 func (c *chromium) signOutEverywhere() {
 	c.t.Helper()
 	c.do(chromedp.Evaluate(`document.querySelector(".who button").click()`, nil))
-	c.waitFor(fmt.Sprintf(`location.origin !== %q && new URLSearchParams(location.search).has("id_token_hint")`, c.base))
+	c.waitFor(
+		fmt.Sprintf(`location.origin !== %q && new URLSearchParams(location.search).has("id_token_hint")`, c.base),
+	)
 	c.atProvider("Yes, sign me out")
 	c.waitFor(arrived + ` && location.pathname === "/console/sign-in"`)
 }
@@ -125,7 +134,12 @@ func (c *chromium) signOutThere(issuer string) {
 // click clicks on a link of the console that leads to another site.
 func (c *chromium) click(name string) {
 	c.t.Helper()
-	c.do(chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll("main a")].find((one) => one.textContent === %q).click()`, name), nil))
+	c.do(
+		chromedp.Evaluate(
+			fmt.Sprintf(`[...document.querySelectorAll("main a")].find((one) => one.textContent === %q).click()`, name),
+			nil,
+		),
+	)
 }
 
 // atProvider waits for a link or button of the provider and clicks on it.

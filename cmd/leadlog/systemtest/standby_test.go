@@ -13,8 +13,8 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 )
 
-// standbyTest has a service on a primary with a stopped synchronous standby. A capture and a change of an account were answered 503. The
-// primary has committed the capture.
+// standbyTest has a service on a primary with a stopped synchronous standby. A capture and a change of an account were
+// answered 503. The primary has committed the capture.
 type standbyTest struct {
 	pair              *pgtest.Pair
 	settings          map[string]string
@@ -29,15 +29,22 @@ func newStandbyTest(t *testing.T) *standbyTest {
 	p := &standbyTest{pair: pgtest.NewPair(t), settings: emptySettings(t), in: newReceiver(t)}
 	p.settings["LEADLOG_DATABASE_URL"] = p.pair.URL(t)
 	p.jwt = provision(t, p.settings)
-	p.admin = strings.TrimSpace(launch(t, p.settings, "jwt", "--account", "admins", "--scope", "admin").exits(t, 0).out.String())
+	p.admin = strings.TrimSpace(
+		launch(t, p.settings, "jwt", "--account", "admins", "--scope", "admin").exits(t, 0).out.String(),
+	)
 	p.program, p.base = serve(t, p.settings)
-	mustCall(t, "POST", p.base+"/webhooks/endpoints", p.jwt, `{"url":"`+p.in.URL+`","events":["lead.created"]}`).is(t, 201)
+	mustCall(t, "POST", p.base+"/webhooks/endpoints", p.jwt, `{"url":"`+p.in.URL+`","events":["lead.created"]}`).
+		is(t, 201)
 	first := mustCall(t, "POST", p.base+"/api/v1/crm/leads", p.jwt, `{"email":"first@example.com"}`).is(t, 201)
 	p.in.waitFor(t, 1, 1)
 
 	p.pair.StopStandby(t)
-	p.arrival = request{method: "POST", path: "/api/v1/crm/leads", body: `{"email":"second@example.com"}`, bearer: p.jwt, key: "second"}
-	p.accounts = request{method: "PUT", path: "/api/v1/admin/accounts/other", body: `{"features":["crm_api"]}`, bearer: p.admin}
+	p.arrival = request{
+		method: "POST", path: "/api/v1/crm/leads", body: `{"email":"second@example.com"}`, bearer: p.jwt, key: "second",
+	}
+	p.accounts = request{
+		method: "PUT", path: "/api/v1/admin/accounts/other", body: `{"features":["crm_api"]}`, bearer: p.admin,
+	}
 	for _, sent := range []request{p.arrival, p.accounts} {
 		p.call(t, sent, 503)
 	}
@@ -54,8 +61,9 @@ func (p *standbyTest) call(t *testing.T, sent request, status int) answer {
 	return got.is(t, status)
 }
 
-// cancelWaits cancels the waits for the standby until the primary shows the second event of a type. A request that waited behind another
-// append was never written. So it calls again, unless that is nil, whenever the event does not appear.
+// cancelWaits cancels the waits for the standby until the primary shows the second event of a type. A request that
+// waited behind another append was never written. So it calls again, unless that is nil, whenever the event does not
+// appear.
 func (p *standbyTest) cancelWaits(t *testing.T, eventType string, again func()) {
 	t.Helper()
 	conn := pgtest.Connect(t, p.pair.Primary.AdminURL())
@@ -89,14 +97,15 @@ func (p *standbyTest) requireAnsweredOnce(t *testing.T) {
 			lead = got.data()["leadId"].(string)
 		}
 	}
-	p.in.waitForLead(t, lead) // the first event may be delivered again, because the new primary may lack the record of its delivery
+	// the first event may be delivered again, because the new primary may lack the record of its delivery
+	p.in.waitForLead(t, lead)
 	mustCall(t, "GET", p.base+"/api/v1/crm/leads/"+lead, p.jwt, "").is(t, 200)
 	p.program.stop(t)
 	launch(t, p.settings, "verify").exits(t, 0)
 }
 
-// The primary has committed events that its standby lacks, and that the failover loses. No answer, view or webhook may show them before,
-// neither of the process that appended them nor of a later one.
+// The primary has committed events that its standby lacks, and that the failover loses. No answer, view or webhook may
+// show them before, neither of the process that appended them nor of a later one.
 func TestStandby_NothingShownIsLost(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -117,7 +126,8 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 			t.Parallel()
 			p := newStandbyTest(t)
 			fail(t, p)
-			shown := pgtest.Value[int](t, pgtest.Connect(t, p.pair.Primary.AdminURL()), `SELECT count(*) FROM log.event`)
+			shown := pgtest.Value[int](t, pgtest.Connect(t, p.pair.Primary.AdminURL()),
+				`SELECT count(*) FROM log.event`)
 			require.NotZero(t, shown)
 			if name == "service killed" {
 				p.pair.Failover(t)
@@ -130,7 +140,8 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 			listed := p.call(t, request{method: "GET", path: "/api/v1/crm/leads"}, 200)
 			require.NotContains(t, fmt.Sprint(listed.body), "second@")
 			p.call(t, request{method: "GET", path: "/api/v1/crm/leads?minPosition=" + fmt.Sprint(shown)}, 503)
-			require.Contains(t, fmt.Sprint(p.call(t, request{method: "GET", path: "/readyz"}, 503).body), "waits for a synchronous standby")
+			require.Contains(t, fmt.Sprint(p.call(t, request{method: "GET", path: "/readyz"}, 503).body),
+				"waits for a synchronous standby")
 			p.in.waitFor(t, 1, 1)
 			require.Len(t, p.in.missing([]string{fmt.Sprint(shown), fmt.Sprint(shown - 1)}), 2)
 			p.pair.Failover(t)
@@ -139,7 +150,8 @@ func TestStandby_NothingShownIsLost(t *testing.T) {
 	}
 }
 
-// The standby returns and receives the events that the primary has committed. A retry then gets the first answer, also after a failover.
+// The standby returns and receives the events that the primary has committed. A retry then gets the first answer, also
+// after a failover.
 func TestStandby_ReturnAnswersRetry(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()

@@ -44,8 +44,8 @@ func withEventStore(t *testing.T, settings map[string]string) map[string]string 
 	return settings
 }
 
-// A server appends system events. A view must not advance over system events after the newest event of the log, because it would be
-// ahead of the log at the next start.
+// A server appends system events. A view must not advance over system events after the newest event of the log, because
+// it would be ahead of the log at the next start.
 func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	pgtest.System(t)
 	t.Parallel()
@@ -57,7 +57,9 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	for i := range 3 {
 		p, base := serve(t, settings)
 		got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"987654321%d"}`, i)).is(t, 201)
-		for _, path := range []string{"/api/v1/crm/leads", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=day"} {
+		for _, path := range []string{
+			"/api/v1/crm/leads", "/api/v1/crm/audit/tokens", "/api/v1/crm/sources/report?interval=day",
+		} {
 			join := "?"
 			if strings.Contains(path, "?") {
 				join = "&"
@@ -90,7 +92,9 @@ func TestOnEventStoreDB_Down(t *testing.T) {
 	require.Equal(t, 503, down.status, down.body)
 	require.NotEmpty(t, down.header.Get("Retry-After"))
 	ready := mustCall(t, "GET", base+"/readyz", "", "").is(t, 503)
-	require.Contains(t, ready.data()["components"], map[string]any{"name": "log", "ready": false, "detail": "does not answer"})
+	require.Contains(t, ready.data()["components"], map[string]any{
+		"name": "log", "ready": false, "detail": "does not answer",
+	})
 	require.Equal(t, 200, mustCall(t, "GET", base+"/healthz", "", "").status)
 	require.Equal(t, 200, mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").status, "the views are in PostgreSQL")
 	server.Reopen()

@@ -15,7 +15,8 @@ func TestTail_From(t *testing.T) {
 	_, base := serve(t, settings)
 	capture := func(email string) string {
 		t.Helper()
-		return mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+email+`"}`).is(t, http.StatusCreated).data()["leadId"].(string)
+		return mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"email":"`+email+`"}`).is(t,
+			http.StatusCreated).data()["leadId"].(string)
 	}
 	early := capture("early@example.com")
 	time.Sleep(2 * time.Millisecond) // times have whole milliseconds

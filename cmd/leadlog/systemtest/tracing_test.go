@@ -81,14 +81,17 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 	t.Parallel()
 	traces := collectTraces(t)
 	headers := make(chan http.Header, 10)
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		headers <- r.Header
+	}))
 	t.Cleanup(receiver.Close)
 	settings := serveSettings(t)
 	settings["OTEL_EXPORTER_OTLP_ENDPOINT"], settings["OTEL_BSP_SCHEDULE_DELAY"] = traces.URL, "20" // milliseconds
 	jwt := provision(t, settings)
 	p, base := serve(t, settings)
 	hook := receiver.URL + "/hook?key=verysecret"
-	require.Equal(t, 201, mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+hook+`","events":["lead.created"]}`).status)
+	require.Equal(t, 201,
+		mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+hook+`","events":["lead.created"]}`).status)
 
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	request, err := http.NewRequestWithContext(t.Context(), "POST", base+"/api/v1/crm/leads",
@@ -101,7 +104,9 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 	require.NoError(t, response.Body.Close())
 	require.Equal(t, 201, response.StatusCode)
 
-	names := []string{"POST /api/v1/crm/leads", "append", "project lead", "project touch", "project fanout", "deliver lead.created"}
+	names := []string{
+		"POST /api/v1/crm/leads", "append", "project lead", "project touch", "project fanout", "deliver lead.created",
+	}
 	var found map[string]*spans.Span
 	require.Eventually(t, func() bool {
 		found = traces.of(trace)
@@ -118,7 +123,8 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 		require.Equal(t, root.SpanId, found[name].ParentSpanId, name)
 		require.LessOrEqual(t, found[name].StartTimeUnixNano, found[name].EndTimeUnixNano, name)
 	}
-	require.Equal(t, "00-"+trace+"-"+hex.EncodeToString(found["deliver lead.created"].SpanId)+"-01", (<-headers).Get("Traceparent"))
+	require.Equal(t, "00-"+trace+"-"+hex.EncodeToString(found["deliver lead.created"].SpanId)+"-01",
+		(<-headers).Get("Traceparent"))
 	p.waitFor(t, p.err, `("traceId":"`+trace+`")`)
 	for _, secret := range []string{"Asha", "asha@", "9876543210", jwt, "verysecret", "a secret of thirty-two bytes"} {
 		require.NotContains(t, traces.text(), secret)
@@ -128,7 +134,9 @@ func TestTracing_RequestToDelivery(t *testing.T) {
 func TestTracing_OffByDefault(t *testing.T) {
 	t.Parallel()
 	headers := make(chan http.Header, 10)
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { headers <- r.Header }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		headers <- r.Header
+	}))
 	t.Cleanup(receiver.Close)
 	settings := serveSettings(t)
 	settings["OTEL_SERVICE_NAME"] = "leads"

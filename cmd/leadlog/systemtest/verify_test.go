@@ -42,19 +42,23 @@ func TestVerify_ExportOffline(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	head := filepath.Join(dir, "head.txt")
-	exported, _ := outputOf(t, 0, settings, "export", "tokens", "--account", "acme", "--format", "ndjson", "--head", head)
+	exported, _ := outputOf(t, 0, settings, "export", "tokens", "--account", "acme",
+		"--format", "ndjson", "--head", head)
 	logKey, _ := outputOf(t, 0, settings, "tree-key")
 	logKey = strings.TrimSpace(logKey)
 	export, earlier := file(t, dir, "export.ndjson", exported), file(t, dir, "earlier.json", string(earlierHead))
 
-	offline := map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none"), "LEADLOG_TREE_PUBLIC_KEY": logKey} // neither database nor keys
+	// neither database nor keys
+	offline := map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none"), "LEADLOG_TREE_PUBLIC_KEY": logKey}
 	out, printed := outputOf(t, 0, offline, "verify", "--tree", head, export)
 	require.Equal(t, "account acme: all 2 token events are present, in order, as signed\n", out)
 	require.NotContains(t, printed, logKey, "a given public key is not printed")
 	outputOf(t, 0, offline, "verify", "--tree", head, "--tree", earlier, export)
-	_, printed = outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]}, "verify", "--tree", head, export)
+	_, printed = outputOf(t, 0, map[string]string{"LEADLOG_TREE_KEY": settings["LEADLOG_TREE_KEY"]},
+		"verify", "--tree", head, export)
 	require.Contains(t, printed, "checked with the key of this machine: "+logKey)
-	_, printed = outputOf(t, 2, map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none")}, "verify", "--tree", head, export)
+	_, printed = outputOf(t, 2, map[string]string{"LEADLOG_DATA_DIR": filepath.Join(dir, "none")},
+		"verify", "--tree", head, export)
 	require.Contains(t, printed, "--public-key: give the verifier key of the log")
 
 	lines := strings.SplitAfter(exported, "\n")
@@ -65,7 +69,8 @@ func TestVerify_ExportOffline(t *testing.T) {
 		"missing":   {lines[1], `line 1, event ` + second.ID + `: is leaf 1 of the tree: leaf 0 is missing before it`},
 		"the other": {lines[1] + lines[0], `line 2, event \w+: is leaf 0 of the tree: it is out of order`},
 	} {
-		out, printed := outputOf(t, 1, offline, "verify", "--tree", head, file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
+		out, printed := outputOf(t, 1, offline, "verify", "--tree", head,
+			file(t, dir, strings.ReplaceAll(name, " ", "-"), c.export))
 		require.Regexp(t, `(?m)^`+c.want, out, name)
 		require.Contains(t, printed, "the export is not what the checkpoint was signed for")
 	}
@@ -81,8 +86,12 @@ func TestVerify_ExportOffline(t *testing.T) {
 	outputOf(t, 0, settings, "verify", "--tree", head, "--tree", earlier)
 	for _, args := range [][]string{
 		{"verify", export}, {"verify", "--tree", "nowhere", export},
-		{"export", "tokens", "--account", "acme", "--head", head}, {"export", "leads", "--account", "acme", "--format", "ndjson", "--head", head},
-		{"export", "tokens", "--account", "acme", "--format", "ndjson", "--until", "2030-01-01T00:00:00Z", "--head", head},
+		{"export", "tokens", "--account", "acme", "--head", head},
+		{"export", "leads", "--account", "acme", "--format", "ndjson", "--head", head},
+		{
+			"export", "tokens", "--account", "acme", "--format", "ndjson", "--until", "2030-01-01T00:00:00Z", "--head",
+			head,
+		},
 	} {
 		outputOf(t, 2, settings, args...)
 	}
@@ -97,7 +106,8 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	head := filepath.Join(t.TempDir(), "log.txt")
 	out, printed := outputOf(t, 0, settings, "verify", "--head", head)
 	require.Equal(t, "the log and the views agree\n", out)
-	require.Regexp(t, `log\.txt: checkpoint of size 5, signed with leadlog-log/\w+\+`, printed, "events: the log's name, an account, two claims and a lead")
+	require.Regexp(t, `log\.txt: checkpoint of size 5, signed with leadlog-log/\w+\+`, printed,
+		"events: the log's name, an account, two claims and a lead")
 	written, err := os.ReadFile(head)
 	require.NoError(t, err)
 	require.Regexp(t, `^leadlog-log/\w+\n5\n`, string(written))
@@ -108,8 +118,10 @@ func TestVerify_HeadOfWholeLog(t *testing.T) {
 	service.stop(t)
 	conn := pgtest.Connect(t, settings["LEADLOG_DATABASE_URL"])
 	pgtest.Exec(t, conn, `ALTER TABLE log.event DISABLE TRIGGER ALL;
-		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea WHERE type = 'claim.taken.v1'`)
-	out, _ = outputOf(t, 1, settings, "verify") // claims are not sealed and have no account, so only the tree of the log detects the change
+		UPDATE log.event SET metadata = replace(convert_from(metadata, 'UTF8'), 'jwt:', 'jws:')::bytea
+		WHERE type = 'claim.taken.v1'`)
+	// claims are not sealed and have no account, so only the tree of the log detects the change
+	out, _ = outputOf(t, 1, settings, "verify")
 	require.Contains(t, out, "the tree of the log: tile 0 of level 0 is missing or is not that of the log")
 	other := filepath.Join(t.TempDir(), "other.txt")
 	out, _ = outputOf(t, 1, settings, "verify", "--tree", head, "--head", other)
@@ -137,17 +149,24 @@ func TestCommands_IgnoreDatabaseSettings(t *testing.T) {
 	require.NoError(t, err)
 	for _, set := range []string{
 		`idle_in_transaction_session_timeout = 1`, `standard_conforming_strings = off`, `client_encoding = 'LATIN1'`,
-		`default_transaction_isolation = 'serializable'`, `TimeZone = 'Asia/Kolkata'`, `DateStyle = 'SQL, DMY'`, `search_path = 'none'`,
-		`bytea_output = 'escape'`, `IntervalStyle = 'sql_standard'`, `idle_session_timeout = 10`, // the last, because it also ends sessions of this loop
+		`default_transaction_isolation = 'serializable'`, `TimeZone = 'Asia/Kolkata'`, `DateStyle = 'SQL, DMY'`,
+		`search_path = 'none'`,
+		// the last, because it also ends sessions of this loop
+		`bytea_output = 'escape'`, `IntervalStyle = 'sql_standard'`, `idle_session_timeout = 10`,
 	} {
-		require.NoError(t, inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"], `ALTER DATABASE `+strings.TrimPrefix(u.Path, "/")+` SET `+set))
+		require.NoError(t,
+			inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"],
+				`ALTER DATABASE `+strings.TrimPrefix(u.Path, "/")+` SET `+set))
 	}
 	p, base := serve(t, settings)
-	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"name":"Āsha\\'s 李","phone":"9876543210"}`).is(t, 201)
+	captured := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt,
+		`{"name":"Āsha\\'s 李","phone":"9876543210"}`).is(t, 201)
 	mustCall(t, "GET", base+"/api/v1/crm/leads?minPosition="+captured.header.Get("X-Log-Position"), jwt, "").is(t, 200)
-	require.Equal(t, `Āsha\'s 李`, mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").body["data"].([]any)[0].(map[string]any)["name"])
+	require.Equal(t, `Āsha\'s 李`,
+		mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").body["data"].([]any)[0].(map[string]any)["name"])
 	for _, args := range [][]string{
-		{"migrate"}, {"verify"}, {"replay", "lead"}, {"forget", captured.data()["leadId"].(string), "--account", "acme", "--yes"}, {"verify"},
+		{"migrate"}, {"verify"}, {"replay", "lead"},
+		{"forget", captured.data()["leadId"].(string), "--account", "acme", "--yes"}, {"verify"},
 	} {
 		launch(t, settings, args...).exits(t, 0)
 	}

@@ -30,12 +30,14 @@ func TestWebhooks_GoneEndpointDisabledOnce(t *testing.T) {
 	second, _ := serve(t, settings)
 	in := newReceiver(t)
 	in.status.Store(http.StatusGone)
-	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, 201)
+	endpoint := mustCall(t, "POST", one+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).
+		is(t, 201)
 	path := "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
 	since := endpoint.data()["createdAt"].(string)
 	const leads = 300
 	for i := range leads {
-		require.Equal(t, 201, mustCall(t, "POST", one+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).status)
+		require.Equal(t, 201,
+			mustCall(t, "POST", one+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).status)
 	}
 	require.Eventually(t, func() bool {
 		return mustCall(t, "GET", one+path, jwt, "").data()["disabledReason"] == "gone"
@@ -117,7 +119,9 @@ func TestWebhooks_SignedDelivery(t *testing.T) {
 		`leadlog_delivery_attempt_seconds_count{outcome="success"} 1`, `leadlog_deliveries_in_flight 0`,
 		`leadlog_deliveries_queued `, `leadlog_delivery_oldest_due_seconds `,
 	} {
-		require.Eventually(t, func() bool { return strings.Contains(scrape(t, base), "\n"+reported) }, soon, 20*time.Millisecond, reported)
+		require.Eventually(t, func() bool {
+			return strings.Contains(scrape(t, base), "\n"+reported)
+		}, soon, 20*time.Millisecond, reported)
 	}
 }
 
@@ -241,11 +245,13 @@ func TestReplay_BudgetOfAccount(t *testing.T) {
 	jwt := provision(t, settings)
 	_, base := serve(t, settings)
 	in := newReceiver(t)
-	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).is(t, http.StatusCreated)
+	endpoint := mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+in.URL+`","events":["lead.created"]}`).
+		is(t, http.StatusCreated)
 	path := base + "/webhooks/endpoints/" + endpoint.data()["webhookId"].(string)
 	const leads = 25
 	for i := range leads {
-		mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).is(t, http.StatusCreated)
+		mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"email":"p%d@example.com"}`, i)).is(t,
+			http.StatusCreated)
 	}
 	in.waitFor(t, leads, 1)
 	since := fmt.Sprintf(`{"since":%q}`, time.Now().Add(-time.Hour).Format(time.RFC3339))
@@ -258,7 +264,8 @@ func TestReplay_BudgetOfAccount(t *testing.T) {
 	replay := mustCall(t, "GET", path, jwt, "").data()["replay"].(map[string]any)
 	require.Equal(t, 20.0, replay["queued"], "the budget is ten deliveries for each capture of the burst")
 	require.Equal(t, "running", replay["state"])
-	require.Equal(t, "REPLAY_RUNNING", mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusConflict).body["code"])
+	require.Equal(t, "REPLAY_RUNNING",
+		mustCall(t, "POST", path+"/replay", jwt, since).is(t, http.StatusConflict).body["code"])
 }
 
 // requireDescribed requires a delivered body to match the schema of its type in the API's document.
@@ -270,7 +277,9 @@ func requireDescribed(t *testing.T, body []byte) {
 	compiler := jsonschema.NewCompiler()
 	require.NoError(t, compiler.AddResource("openapi.json", document))
 	kind := message.(map[string]any)["type"].(string)
-	schema, err := compiler.Compile("openapi.json#/webhooks/" + kind + "/post/requestBody/content/application~1json/schema")
+	schema, err := compiler.Compile(
+		"openapi.json#/webhooks/" + kind + "/post/requestBody/content/application~1json/schema",
+	)
 	require.NoError(t, err)
 	require.NoError(t, schema.Validate(message), string(body))
 }

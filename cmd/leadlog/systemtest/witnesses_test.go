@@ -27,7 +27,8 @@ type witness struct {
 
 func newWitness(t *testing.T, name string) *witness {
 	t.Helper()
-	signer, err := torchwood.NewCosignatureSigner(name, ed25519.NewKeyFromSeed(bytes.Repeat([]byte(name[:1]), ed25519.SeedSize)))
+	signer, err := torchwood.NewCosignatureSigner(name,
+		ed25519.NewKeyFromSeed(bytes.Repeat([]byte(name[:1]), ed25519.SeedSize)))
 	require.NoError(t, err)
 	w := &witness{signer: signer}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
@@ -52,7 +53,8 @@ func (w *witness) key() string { return w.signer.Verifier().String() }
 
 func TestWitnesses_QuorumOfProgram(t *testing.T) {
 	t.Parallel()
-	good, late, stranger := newWitness(t, "good.example.com"), newWitness(t, "late.example.com"), newWitness(t, "stranger.example.com")
+	good, late, stranger := newWitness(t, "good.example.com"), newWitness(t, "late.example.com"),
+		newWitness(t, "stranger.example.com")
 	late.refuses.Store(true)
 	settings := serveSettings(t)
 	settings["LEADLOG_WITNESSES"] = good.key() + "=" + good.URL + "," + late.key() + "=" + late.URL
@@ -67,7 +69,8 @@ func TestWitnesses_QuorumOfProgram(t *testing.T) {
 		ready = mustCall(t, "GET", base+"/readyz", "", "").is(t, 200)
 		text, err := json.Marshal(ready.body)
 		require.NoError(t, err)
-		return strings.Contains(string(text), "witness late.example.com") && strings.Contains(string(text), "refuses: 403 no")
+		return strings.Contains(string(text), "witness late.example.com") &&
+			strings.Contains(string(text), "refuses: 403 no")
 	}, soon, 50*time.Millisecond, "%v", ready)
 	mustCall(t, "GET", base+"/api/v1/crm/audit/checkpoint", "", "").is(t, 503)
 	require.Equal(t, "NOT_COVERED", mustCall(t, "GET", route, jwt, "").is(t, 404).body["code"])
@@ -78,10 +81,15 @@ func TestWitnesses_QuorumOfProgram(t *testing.T) {
 
 	late.refuses.Store(false)
 	receipt := text(t, route, jwt)
-	shown, err := json.Marshal(mustCall(t, "GET", base+"/api/v1/crm/leads/"+lead+"/events", jwt, "").is(t, 200).body["data"].([]any)[0])
+	shown, err := json.Marshal(
+		mustCall(t, "GET", base+"/api/v1/crm/leads/"+lead+"/events", jwt, "").is(t, 200).body["data"].([]any)[0],
+	)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	proof := []string{"verify", "--receipt", file(t, dir, "receipt.txt", receipt), "--event", file(t, dir, "event.json", string(shown)), "--public-key", logKey(t, settings, receipt)}
+	proof := []string{
+		"verify", "--receipt", file(t, dir, "receipt.txt", receipt), "--event",
+		file(t, dir, "event.json", string(shown)), "--public-key", logKey(t, settings, receipt),
+	}
 	require.Regexp(t, `(?m)^leadlog_witness_refuses\{witness="late.example.com"\} 0$`, scrape(t, base))
 	other := strings.Replace(good.key(), "good.example.com", "x.example.com", 1)
 	for _, c := range []struct {
@@ -91,7 +99,10 @@ func TestWitnesses_QuorumOfProgram(t *testing.T) {
 	}{
 		{0, nil, "cosignature of late.example.com not checked: give its key with --witness"},
 		{0, []string{"--witness", good.key(), "--witness", late.key()}, "cosigned by late.example.com at "},
-		{0, []string{"--witness", good.key(), "--witness", stranger.key(), "--quorum", "1"}, "cosigned by good.example.com at "},
+		{
+			0, []string{"--witness", good.key(), "--witness", stranger.key(), "--quorum", "1"},
+			"cosigned by good.example.com at ",
+		},
 		{1, []string{"--witness", good.key(), "--witness", stranger.key()}, "1, not 2"},
 		{2, []string{"--witness", good.key(), "--quorum", "2"}, "--quorum=2: there are 1 of --witness"},
 		{2, []string{"--witness", other}, "--witness: "},

@@ -23,7 +23,9 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrived := make(chan string, 4)
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived <- r.URL.Path }))
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- r.URL.Path
+	}))
 	t.Cleanup(receiver.Close)
 	box, err := sealbox.New(make([]byte, sealbox.KeySize))
 	require.NoError(t, err)
@@ -37,10 +39,14 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 	set := func(statement string) {
 		pgtest.Exec(t, w.Pool, statement)
 	}
-	waiting := row{id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"}, url: receiver.URL + "/old", claimed: time.Now().Add(-maxClaimAge)}
+	waiting := row{
+		id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"},
+		url: receiver.URL + "/old", claimed: time.Now().Add(-maxClaimAge),
+	}
 	set(`
 		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
-		VALUES ('another', 'acme', '` + receiver.URL + `/another', '{*}', false, false), ('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
+		VALUES ('another', 'acme', '` + receiver.URL + `/another', '{*}', false, false), ` +
+		`('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 5);
 		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 4, now())`)
 	done := courier.attempt(t.Context(), waiting)
@@ -76,7 +82,8 @@ func TestAttempt_SuccessAtShutdown(t *testing.T) {
 			return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}, nil
 		})
 		done := courier.attempt(ctx, row{
-			id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"}, url: "https://example.com/", claimed: time.Now(),
+			id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"},
+			url: "https://example.com/", claimed: time.Now(),
 			signing: secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}},
 		})
 		require.Equal(t, want, done.state)
@@ -88,24 +95,36 @@ func TestAttempt_NotPreparedIsNotCounted(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	arrived, erased := event.LeadStream(w.NewID()), event.LeadStream(w.NewID())
-	w.Append(t, "acme", arrived, event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Phone: "+919876543210"}, Source: "website"})
-	w.Append(t, "acme", erased, event.LeadCreated{ContactUID: w.NewID(), LeadFields: event.LeadFields{Phone: "+919876543211"}, Source: "website"}, event.LeadErased{})
+	w.Append(t, "acme", arrived, event.LeadCreated{
+		ContactUID: w.NewID(), LeadFields: event.LeadFields{Phone: "+919876543210"}, Source: "website",
+	})
+	w.Append(t, "acme", erased, event.LeadCreated{
+		ContactUID: w.NewID(), LeadFields: event.LeadFields{Phone: "+919876543211"}, Source: "website",
+	}, event.LeadErased{})
 	epoch, err := w.Store.Epoch(t.Context())
 	require.NoError(t, err)
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, $1, 9, now())`, epoch)
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at)
+		VALUES ('fanout', 1, $1, 9, now())`, epoch)
 	for name, c := range map[string]struct {
 		signing secret.Signing
 		stream  string
 		want    result
 	}{
-		"the lead is erased, which the fan-out has not read yet": {secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}}, erased, result{state: cancelled, forgotten: true}},
-		"the key of its endpoint's secret is missing":            {secret.Signing{Err: sealbox.ErrUnknownKey}, arrived, result{state: queued, wait: time.Hour}},
+		"the lead is erased, which the fan-out has not read yet": {
+			secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}}, erased, result{state: cancelled, forgotten: true},
+		},
+		"the key of its endpoint's secret is missing": {
+			secret.Signing{Err: sealbox.ErrUnknownKey}, arrived, result{state: queued, wait: time.Hour},
+		},
 	} {
 		courier := New(Options{
 			Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Hour},
 		})
-		c.want.row = row{id: "d", webhookID: "w", Source: delivery.Source{Stream: c.stream, Type: "lead.created"}, claimed: time.Now(), signing: c.signing}
+		c.want.row = row{
+			id: "d", webhookID: "w", Source: delivery.Source{Stream: c.stream, Type: "lead.created"},
+			claimed: time.Now(), signing: c.signing,
+		}
 		require.Equal(t, c.want, courier.attempt(t.Context(), c.want.row), name)
 	}
 }

@@ -23,13 +23,17 @@ func TestBacklog(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	due := func(change string) courier.Backlog {
 		pgtest.Exec(t, w.Pool, change)
-		courier := courier.New(courier.Options{Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler)})
+		courier := courier.New(courier.Options{
+			Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
+		})
 		b, err := courier.Backlog(t.Context())
 		require.NoError(t, err)
 		return b
 	}
 	require.Equal(t, courier.Backlog{Queued: 6}, due(`UPDATE delivery.queue SET due_at = now() + interval '1 hour'`))
-	b := due(`UPDATE delivery.queue SET due_at = now() - interval '1 day' * position WHERE webhook_id = '` + second + `'`)
+	b := due(
+		`UPDATE delivery.queue SET due_at = now() - interval '1 day' * position WHERE webhook_id = '` + second + `'`,
+	)
 	require.EqualValues(t, 6, b.Queued)
 	require.Greater(t, b.OldestDue, 4*24*time.Hour)
 	require.Equal(t, courier.Backlog{Queued: 3}, due(`
@@ -37,7 +41,8 @@ func TestBacklog(t *testing.T) {
 		DELETE FROM delivery.queue WHERE webhook_id = '`+first+`'`), "a claimed delivery is not due")
 	b = due(`
 		INSERT INTO delivery.deferred (event_id, account, type, stream, revision, position, webhook_ids, deferred_at)
-		SELECT n, 'acme', 'lead.created', 'lead', 0, n, '{}', now() - interval '1 minute' * n FROM generate_series(1, 5) AS n`)
+		SELECT n, 'acme', 'lead.created', 'lead', 0, n, '{}', now() - interval '1 minute' * n
+		FROM generate_series(1, 5) AS n`)
 	require.EqualValues(t, 5, b.Deferred)
 	require.Greater(t, b.OldestDeferred, 299*time.Second)
 }

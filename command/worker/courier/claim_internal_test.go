@@ -14,8 +14,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// A lost session is reopened while results are saved. Rows that were returned to the queue must not get the new session's lease: they would
-// stay claimed until the process ends.
+// A lost session is reopened while results are saved. Rows that were returned to the queue must not get the new
+// session's lease: they would stay claimed until the process ends.
 func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
@@ -70,12 +70,15 @@ func TestClaim_DueRowsWithoutLease(t *testing.T) {
 		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
 		SELECT id, 'acme', 'https://example.com/' || id, '{*}', false, false FROM unnest(ARRAY['many', 'one']) AS id;
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 0);
-		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 0, now());
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at)
+		VALUES ('fanout', 1, 'log', 0, now());
 		INSERT INTO lease.session (name, pid, role) VALUES ('courier -3', 0, 0)`)
 	put := func(id, webhookID string, position int, lease *int32, wait time.Duration) {
 		pgtest.Exec(t, w.Pool, `
-			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease, due_at)
-			VALUES ($1, $2, 'lead.created', 'lead-1', 0, $3, 1, $4, now() + $5::interval)`, id, webhookID, position, lease, wait)
+			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, lease,
+			  due_at)
+			VALUES ($1, $2, 'lead.created', 'lead-1', 0, $3, 1, $4,
+			  now() + $5::interval)`, id, webhookID, position, lease, wait)
 	}
 	gone := int32(-3)
 	put("another's", "many", 0, &another.id, 0)
@@ -102,7 +105,8 @@ func TestClaim_DueRowsWithoutLease(t *testing.T) {
 		}
 		return ids
 	}
-	require.ElementsMatch(t, []string{"0", "1", "2", "3", "one"}, claim(), "of each endpoint as many as its window has free")
+	require.ElementsMatch(t, []string{"0", "1", "2", "3", "one"}, claim(),
+		"of each endpoint as many as its window has free")
 	require.NoError(t, s.reclaim(ctx))
 	require.Equal(t, map[string]int32{
 		"another's": another.id, "of one who is gone": 0, "later": 0, "about to be taken": 0,
@@ -119,10 +123,13 @@ func TestClaim_LiveBeforeReplayed(t *testing.T) {
 	require.NoError(t, err)
 	defer s.close(t.Context())
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO delivery.endpoint (webhook_id, account, url, events) VALUES ('w', 'acme', 'https://example.com', '{*}');
+		INSERT INTO delivery.endpoint (webhook_id, account, url, events)
+		VALUES ('w', 'acme', 'https://example.com', '{*}');
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 0);
-		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 0, now());
-		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, generation, due_at)
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at)
+		VALUES ('fanout', 1, 'log', 0, now());
+		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, generation,
+		  due_at)
 		SELECT CASE WHEN n > 9 THEN 'live ' ELSE 'replayed ' END || n, 'w', 'lead.created', 'lead-1', 0, n, 1,
 		       CASE WHEN n > 9 THEN 0 ELSE 1 END, now() - interval '1 hour' + n * interval '1 second'
 		  FROM generate_series(1, 11) AS n`)
@@ -133,7 +140,9 @@ func TestClaim_LiveBeforeReplayed(t *testing.T) {
 		ids = append(ids, r.id)
 	}
 	require.ElementsMatch(t, []string{"live 10", "live 11", "replayed 1", "replayed 2"}, ids)
-	require.Equal(t, []int{0, 0, 1, 1}, []int{rows[0].generation, rows[1].generation, rows[2].generation, rows[3].generation})
+	require.Equal(t, []int{0, 0, 1, 1}, []int{
+		rows[0].generation, rows[1].generation, rows[2].generation, rows[3].generation,
+	})
 }
 
 // After a restore the fan-out reads the log again, and endpoints have earlier URLs until it has caught up.
@@ -151,10 +160,15 @@ func TestClaim_WaitsForFanOut(t *testing.T) {
 		return len(rows)
 	}
 	require.Zero(t, claimed(`
-		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled) VALUES ('w', 'acme', 'https://old.example', '{*}', false, false);
+		INSERT INTO delivery.endpoint (webhook_id, account, url, events, deleted, disabled)
+		VALUES ('w', 'acme', 'https://old.example', '{*}', false, false);
 		INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer)
 		VALUES ('d', 'w', 'lead.created', 'lead-1', 0, 1, 1);
 		INSERT INTO delivery.origin (epoch, position) VALUES ('other', 1), ('log', 5)`))
-	require.Zero(t, claimed(`INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 4, now())`))
+	require.Zero(t,
+		claimed(
+			`INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at)
+				VALUES ('fanout', 1, 'log', 4, now())`,
+		))
 	require.Equal(t, 1, claimed(`UPDATE delivery.checkpoint SET position = 5`))
 }

@@ -36,7 +36,8 @@ type result struct {
 	wait      time.Duration // before the next attempt, if queued
 }
 
-// saveAll saves results in batches, and retries until they are saved or the context is done. A delivery whose result is lost is sent again.
+// saveAll saves results in batches, and retries until they are saved or the context is done. A delivery whose result is
+// lost is sent again.
 func (c *Courier) saveAll(ctx context.Context) {
 	var disabling sync.WaitGroup
 	defer disabling.Wait()
@@ -69,14 +70,15 @@ func (c *Courier) saveWithRetry(ctx context.Context, batch []result, disabling *
 			return
 		}
 		if !backoff.Failing() { // logged once
-			c.Log.Warn("results of deliveries not saved, retrying", slog.Int("results", len(batch)), slog.Any("error", err))
+			c.Log.Warn("results of deliveries not saved, retrying", slog.Int("results", len(batch)),
+				slog.Any("error", err))
 		}
 		_ = backoff.Wait(ctx)
 	}
 }
 
-// saveRejected saves a batch that the database rejects because of one of its results: it splits the batch in halves, and saves a single
-// result without its attempt.
+// saveRejected saves a batch that the database rejects because of one of its results: it splits the batch in halves,
+// and saves a single result without its attempt.
 func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *sync.WaitGroup, why error) {
 	if len(batch) > 1 {
 		c.saveWithRetry(ctx, batch[:len(batch)/2], disabling)
@@ -84,7 +86,8 @@ func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *s
 		return
 	}
 	r := batch[0]
-	c.Log.Error("result of a delivery rejected by the database", slog.String("deliveryId", r.id), slog.Any("error", why))
+	c.Log.Error("result of a delivery rejected by the database", slog.String("deliveryId", r.id),
+		slog.Any("error", why))
 	if r.attempted || r.recorded {
 		r.attempts, r.attempted, r.recorded = int(attemptsMade(r)), false, false
 		only := []result{r}
@@ -93,9 +96,10 @@ func (c *Courier) saveRejected(ctx context.Context, batch []result, disabling *s
 	}
 }
 
-// save saves results in one round trip and one transaction. It can be repeated if its outcome is unknown. A success counts even if another
-// courier has claimed the row since; a failure does not change a finished delivery. A result is set to queued if the owner requested a
-// retry during the attempt. It returns the endpoints that have failed for too long.
+// save saves results in one round trip and one transaction. It can be repeated if its outcome is unknown. A success
+// counts even if another courier has claimed the row since; a failure does not change a finished delivery. A result is
+// set to queued if the owner requested a retry during the attempt. It returns the endpoints that have failed for too
+// long.
 func (c *Courier) save(ctx context.Context, results []result) (failing []command.DisableWebhookEndpoint, err error) {
 	batch := &pgx.Batch{}
 	// Plans are cached, and mostly made while the queue is empty, when a sequential scan looks cheap.
@@ -137,11 +141,13 @@ func finishedLanes(results []result) (webhooks, lanes []string) {
 // rejected reports whether the database will reject the same statement every time.
 func rejected(err error) bool {
 	var answer *pgconn.PgError
-	return errors.As(err, &answer) && slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])
+	return errors.As(err, &answer) &&
+		slices.Contains([]string{"22", "23", "54"}, answer.Code[:min(2, len(answer.Code))])
 }
 
-// finish deletes finished deliveries from the queue. A failed delivery whose owner requested a retry after the claim is queued again, at
-// the start of its schedule, and its id is added to retried. The bounds of the ids exclude the partitions of other days.
+// finish deletes finished deliveries from the queue. A failed delivery whose owner requested a retry after the claim is
+// queued again, at the start of its schedule, and its id is added to retried. The bounds of the ids exclude the
+// partitions of other days.
 func finish(batch *pgx.Batch, results []result, retried *[]string) {
 	var ids, states, lost []string
 	var claimed []int64
@@ -162,14 +168,17 @@ func finish(batch *pgx.Batch, results []result, retried *[]string) {
 	batch.Queue(`
 		WITH done AS (
 		    SELECT id, state, q.retried <> u.retried AND state = 'failed' AS again
-		      FROM unnest($1::text[], $2::text[], $5::bigint[]) AS u (id, state, retried) JOIN delivery.queue q ON q.delivery_id = id
+		      FROM unnest($1::text[], $2::text[], $5::bigint[]) AS u (id, state, retried) JOIN delivery.queue q
+		      ON q.delivery_id = id
 		), kept AS (
 		    UPDATE delivery.queue q SET attempts = 0, due_at = now(), lease = NULL
 		      FROM done WHERE q.delivery_id = id AND again RETURNING id
 		), gone AS (
-		    DELETE FROM delivery.queue q USING done WHERE q.delivery_id = id AND NOT again RETURNING id, done.state, q.lane
+		    DELETE FROM delivery.queue q USING done WHERE q.delivery_id = id AND NOT again
+		    RETURNING id, done.state, q.lane
 		), finished AS (
-		    UPDATE delivery.delivery d SET state = gone.state, finished_at = now(), gave_way = gone.state = 'failed' AND gone.lane IS NOT NULL
+		    UPDATE delivery.delivery d SET state = gone.state, finished_at = now(), gave_way = gone.state = 'failed'
+		    AND gone.lane IS NOT NULL
 		      FROM gone WHERE d.delivery_id = id AND d.delivery_id BETWEEN $3 AND $4
 		)
 		SELECT id FROM kept`, ids, states, slices.Min(ids), slices.Max(ids), claimed).
@@ -179,15 +188,16 @@ func finish(batch *pgx.Batch, results []result, retried *[]string) {
 		})
 }
 
-// requeue returns unfinished deliveries to the queue, with the same due time if they need not wait. A delivery does not wait if its owner
-// requested a retry after it was claimed.
+// requeue returns unfinished deliveries to the queue, with the same due time if they need not wait. A delivery does not
+// wait if its owner requested a retry after it was claimed.
 func requeue(batch *pgx.Batch, results []result) {
 	var ids []string
 	var attempts []int32
 	var waits, claimed []int64
 	for _, r := range results {
 		if r.state == queued {
-			ids, attempts, waits = append(ids, r.id), append(attempts, attemptsMade(r)), append(waits, r.wait.Microseconds())
+			ids, attempts, waits = append(ids, r.id), append(attempts, attemptsMade(r)),
+				append(waits, r.wait.Microseconds())
 			claimed = append(claimed, r.retried)
 		}
 	}
@@ -204,7 +214,8 @@ func requeue(batch *pgx.Batch, results []result) {
 		 WHERE q.delivery_id = u.id`, ids, attempts, waits, claimed)
 }
 
-// attemptsMade returns the number of attempts including this one. An increment in the database would count twice when save is repeated.
+// attemptsMade returns the number of attempts including this one. An increment in the database would count twice when
+// save is repeated.
 func attemptsMade(r result) int32 {
 	if r.attempted {
 		return int32(r.attempts) + 1
@@ -212,8 +223,8 @@ func attemptsMade(r result) int32 {
 	return int32(r.attempts)
 }
 
-// saveAttempts records attempts. The endpoint's response, and an error that may quote it, are recorded only if the row is still in the
-// queue: otherwise another process has finished the delivery, and its lead may have been erased since.
+// saveAttempts records attempts. The endpoint's response, and an error that may quote it, are recorded only if the row
+// is still in the queue: otherwise another process has finished the delivery, and its lead may have been erased since.
 func saveAttempts(batch *pgx.Batch, results []result) {
 	var ids, responses, errs []string
 	var at []time.Time
@@ -227,14 +238,16 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 			message = storable(r.outcome.err.Error())
 		}
 		ids, at = append(ids, r.id), append(at, r.outcome.at)
-		statuses, durations = append(statuses, int32(r.outcome.status)), append(durations, int32(r.outcome.took.Milliseconds()))
+		statuses, durations = append(statuses, int32(r.outcome.status)),
+			append(durations, int32(r.outcome.took.Milliseconds()))
 		responses, errs = append(responses, r.outcome.response), append(errs, message)
 	}
 	if len(ids) == 0 {
 		return
 	}
 	batch.Queue(`
-		WITH held AS (SELECT delivery_id FROM delivery.queue WHERE delivery_id = ANY ($1) ORDER BY delivery_id FOR UPDATE)
+		WITH held AS (SELECT delivery_id FROM delivery.queue WHERE delivery_id = ANY ($1)
+		  ORDER BY delivery_id FOR UPDATE)
 		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
 		SELECT u.id, at, status, took, CASE WHEN held.delivery_id IS NULL THEN '' ELSE response END,
 		       CASE WHEN held.delivery_id IS NULL THEN '' ELSE error END
@@ -245,8 +258,8 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		ids, at, statuses, durations, responses, errs)
 }
 
-// clearResponses deletes the responses to deliveries whose lead turned out to be erased. The erasure has done this already, except for a
-// delivery that was retried later, while an earlier attempt was in flight.
+// clearResponses deletes the responses to deliveries whose lead turned out to be erased. The erasure has done this
+// already, except for a delivery that was retried later, while an earlier attempt was in flight.
 func clearResponses(batch *pgx.Batch, results []result) {
 	var ids []string
 	for _, r := range results {
@@ -259,8 +272,8 @@ func clearResponses(batch *pgx.Batch, results []result) {
 	}
 }
 
-// disableAfter is how long an endpoint may fail. A failure that occurs this long after the first failure since the last success disables
-// the endpoint.
+// disableAfter is how long an endpoint may fail. A failure that occurs this long after the first failure since the last
+// success disables the endpoint.
 const disableAfter = 5 * 24 * time.Hour
 
 // disableEndpoint disables an endpoint, and reports whether that succeeded.
@@ -284,8 +297,8 @@ func (c *Courier) disableAll(ctx context.Context, running *sync.WaitGroup, faili
 	}
 }
 
-// saveHealth records the last success and the last failure of each endpoint, and reports those that have failed for too long. It
-// updates rows in the order of their ids, so that couriers do not deadlock.
+// saveHealth records the last success and the last failure of each endpoint, and reports those that have failed for too
+// long. It updates rows in the order of their ids, so that couriers do not deadlock.
 func saveHealth(batch *pgx.Batch, results []result, report func(command.DisableWebhookEndpoint)) {
 	var ids, urls []string
 	var good, bad []*time.Time
@@ -303,14 +316,16 @@ func saveHealth(batch *pgx.Batch, results []result, report func(command.DisableW
 	if len(ids) == 0 {
 		return
 	}
-	// Of the results in a batch, a failure counts if it is later than the last success and was at the endpoint's current URL: an attempt at an
-	// earlier URL may have been in flight when it was changed.
+	// Of the results in a batch, a failure counts if it is later than the last success and was at the endpoint's
+	// current URL: an attempt at an earlier URL may have been in flight when it was changed.
 	batch.Queue(`
 		WITH seen AS (
-		    SELECT id, coalesce(max(url) FILTER (WHERE at_current_url), max(url)) AS url, max(good) AS good, max(bad) AS bad,
+		    SELECT id, coalesce(max(url) FILTER (WHERE at_current_url), max(url)) AS url, max(good) AS good,
+		    max(bad) AS bad,
 		           min(bad) FILTER (WHERE at_current_url AND (bad > last OR last IS NULL)) AS first_bad
 		      FROM (SELECT u.*, e.url IS NOT NULL AS at_current_url, max(good) OVER (PARTITION BY id) AS last
-		              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS u (id, url, good, bad)
+		              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[]) AS u (id, url, good,
+		                bad)
 		              LEFT JOIN delivery.endpoint e ON e.webhook_id = u.id AND e.url = u.url) AS u
 		     GROUP BY id
 		), saved AS (
@@ -321,7 +336,8 @@ func saveHealth(batch *pgx.Batch, results []result, report func(command.DisableW
 		           last_failure_at = greatest(h.last_failure_at, excluded.last_failure_at),
 		           failing_since = CASE WHEN excluded.last_success_at IS NOT NULL THEN excluded.failing_since
 		                                WHEN h.failing_since IS NOT NULL THEN h.failing_since
-		                                WHEN h.last_success_at IS NULL OR excluded.failing_since > h.last_success_at THEN excluded.failing_since END
+		                                WHEN h.last_success_at IS NULL OR excluded.failing_since > h.last_success_at
+		                                THEN excluded.failing_since END
 		    RETURNING webhook_id, last_failure_at, failing_since
 		)
 		SELECT id, url, failing_since FROM saved JOIN seen ON id = webhook_id

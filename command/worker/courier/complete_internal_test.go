@@ -21,7 +21,8 @@ func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) 
 	for range n {
 		id := ulid.Make()
 		pgtest.Exec(t, w.Pool, `
-			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, attempts, lease)
+			INSERT INTO delivery.queue (delivery_id, webhook_id, type, stream, revision, position, renderer, attempts,
+			  lease)
 			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, $2, 1)`, id.String(), attempts)
 		pgtest.Exec(t, w.Pool, `SELECT delivery.open_day($1)`, id.Timestamp().UTC())
 		rows = append(rows, row{id: id.String(), webhookID: "w", attempts: attempts})
@@ -48,7 +49,10 @@ func TestResults_RejectedByDatabase(t *testing.T) {
 	courier.saveWithRetry(ctx, batch, &disabling)
 	var left string
 	var attempts, free, saved int
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id, attempts, count(*) FILTER (WHERE lease IS NULL) OVER () FROM delivery.queue`).Scan(&left, &attempts, &free))
+	require.NoError(t,
+		w.Pool.QueryRow(t.Context(),
+			`SELECT delivery_id, attempts, count(*) FILTER (WHERE lease IS NULL) OVER ()
+				FROM delivery.queue`).Scan(&left, &attempts, &free))
 	require.Equal(t, batch[3].id, left, "the others are finished")
 	require.Equal(t, 2, attempts, "and this one goes on with the schedule")
 	require.Equal(t, 1, free)
@@ -80,14 +84,20 @@ func TestResults_RetriedSinceClaim(t *testing.T) {
 	for range 2 { // the response to a commit may be lost
 		results := []result{
 			{row: rows[0], state: failed, attempted: true, outcome: outcome{at: time.Now(), status: 500}},
-			{row: rows[1], state: queued, attempted: true, wait: time.Hour, outcome: outcome{at: time.Now(), status: 500}},
+			{
+				row: rows[1], state: queued, attempted: true, wait: time.Hour,
+				outcome: outcome{at: time.Now(), status: 500},
+			},
 			{row: rows[2], state: cancelled},
 		}
 		_, err := courier.save(t.Context(), results)
 		require.NoError(t, err)
-		require.Equal(t, []string{queued, queued, cancelled}, []string{results[0].state, results[1].state, results[2].state})
+		require.Equal(t, []string{queued, queued, cancelled}, []string{
+			results[0].state, results[1].state, results[2].state,
+		})
 	}
-	left := pgtest.Rows[string](t, w.Pool, `SELECT attempts || ' ' || (due_at <= now() AND lease IS NULL) FROM delivery.queue ORDER BY attempts`)
+	left := pgtest.Rows[string](t, w.Pool,
+		`SELECT attempts || ' ' || (due_at <= now() AND lease IS NULL) FROM delivery.queue ORDER BY attempts`)
 	require.Equal(t, []string{"0 true", "4 true"}, left)
 }
 
@@ -100,15 +110,20 @@ func TestResults_LateResponseIsDropped(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE delivery_id = $1`, rows[0].id)
 	var results []result
 	for _, r := range rows {
-		results = append(results, result{row: r, state: queued, attempted: true, outcome: outcome{at: time.Now(), status: 500, response: "said", err: errors.New(" and quoted")}})
+		results = append(results, result{
+			row: r, state: queued, attempted: true,
+			outcome: outcome{at: time.Now(), status: 500, response: "said", err: errors.New(" and quoted")},
+		})
 	}
 	_, err := courier.save(t.Context(), results)
 	require.NoError(t, err)
 	kept := func(r row) string {
 		t.Helper()
-		return pgtest.Value[string](t, w.Pool, `SELECT response || error FROM delivery.attempt WHERE delivery_id = $1`, r.id)
+		return pgtest.Value[string](t, w.Pool,
+			`SELECT response || error FROM delivery.attempt WHERE delivery_id = $1`, r.id)
 	}
-	require.Equal(t, []string{"", "said and quoted", "said and quoted"}, []string{kept(rows[0]), kept(rows[1]), kept(rows[2])})
+	require.Equal(t, []string{"", "said and quoted", "said and quoted"},
+		[]string{kept(rows[0]), kept(rows[1]), kept(rows[2])})
 
 	// The lead of a retried delivery turns out to be erased.
 	_, err = courier.save(t.Context(), []result{{row: rows[1], state: cancelled, forgotten: true}})
@@ -122,7 +137,8 @@ func TestResults_WatcherSeesFinished(t *testing.T) {
 	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	rows := taken(t, w, 0, 3)
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position, renderer)
+		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position,
+		  renderer)
 		SELECT delivery_id, webhook_id, delivery_id, 0, type, stream, revision, position, renderer FROM delivery.queue`)
 	_, err := courier.save(t.Context(), []result{succeeded(rows[0]), {row: rows[2], state: cancelled}})
 	require.NoError(t, err)
@@ -151,11 +167,15 @@ func TestHealth_FailingSince(t *testing.T) {
 		"saved together, failure last":           {[][]int{{-1, 2, -3, -4}}, [3]int{2, 4, 3}},
 		"the same of one that has failed before": {[][]int{{-1}, {2, -3, -4}}, [3]int{2, 4, 3}},
 	} {
-		pgtest.Exec(t, w.Pool, `INSERT INTO delivery.endpoint (webhook_id, account, url, events) VALUES ($1, 'acme', 'https://example.com', '{*}')`, name)
+		pgtest.Exec(t, w.Pool,
+			`INSERT INTO delivery.endpoint (webhook_id, account, url, events)
+				VALUES ($1, 'acme', 'https://example.com', '{*}')`, name)
 		for _, attempts := range c.batches {
 			var batch []result
 			for _, at := range attempts {
-				done := succeeded(row{id: ulid.MustNew(day, ulid.DefaultEntropy()).String(), webhookID: name, url: "https://example.com"})
+				done := succeeded(row{
+					id: ulid.MustNew(day, ulid.DefaultEntropy()).String(), webhookID: name, url: "https://example.com",
+				})
 				if at < 0 {
 					done = hasFailed(done.row)
 					at = -at
@@ -168,8 +188,10 @@ func TestHealth_FailingSince(t *testing.T) {
 		}
 		var got [3]int
 		require.NoError(t, w.Pool.QueryRow(t.Context(), `
-			SELECT coalesce(extract(epoch FROM last_success_at), 0)::int, coalesce(extract(epoch FROM last_failure_at), 0)::int,
-			       coalesce(extract(epoch FROM failing_since), 0)::int FROM delivery.health WHERE webhook_id = $1`, name).Scan(&got[0], &got[1], &got[2]))
+			SELECT coalesce(extract(epoch FROM last_success_at), 0)::int,
+			  coalesce(extract(epoch FROM last_failure_at), 0)::int,
+			       coalesce(extract(epoch FROM failing_since), 0)::int FROM delivery.health
+			       WHERE webhook_id = $1`, name).Scan(&got[0], &got[1], &got[2]))
 		require.Equal(t, c.want, got, name)
 	}
 }

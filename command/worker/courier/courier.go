@@ -1,6 +1,6 @@
-// Package courier sends the queued deliveries of webhooks, signed as in the Standard Webhooks specification. A [Courier] claims due rows of
-// projection/delivery, sends them and records the outcomes. Failed attempts are retried on a schedule. Each endpoint has a window of
-// concurrent attempts, so that none waits for another.
+// Package courier sends the queued deliveries of webhooks, signed as in the Standard Webhooks specification. A
+// [Courier] claims due rows of projection/delivery, sends them and records the outcomes. Failed attempts are retried on
+// a schedule. Each endpoint has a window of concurrent attempts, so that none waits for another.
 package courier
 
 import (
@@ -57,8 +57,8 @@ type Options struct {
 	Watcher Watcher
 	// Disable disables an endpoint; nil leaves it enabled.
 	Disable func(context.Context, command.DisableWebhookEndpoint) error
-	// Pace takes up to the wanted number of attempts from the rate limit of an endpoint, in attempts per second, with a burst of one second's
-	// worth. It returns how many were granted. Nil: no limits.
+	// Pace takes up to the wanted number of attempts from the rate limit of an endpoint, in attempts per second, with a
+	// burst of one second's worth. It returns how many were granted. Nil: no limits.
 	Pace func(ctx context.Context, webhookID string, rate float64, wanted int) (granted int, err error)
 	// AllowPrivateTargets lets the courier connect to any address and port.
 	AllowPrivateTargets bool
@@ -119,9 +119,9 @@ const (
 	saveGrace        = 10 * time.Second // for saving results after the attempts have ended
 )
 
-// Run sends until the context is done. Then it claims no more rows and lets the attempts in flight finish. Attempts that take longer than
-// Grace are aborted; they do not count, and another courier sends the delivery. There is no grace if the context ended because the log has
-// diverged: the service is about to restart.
+// Run sends until the context is done. Then it claims no more rows and lets the attempts in flight finish. Attempts
+// that take longer than Grace are aborted; they do not count, and another courier sends the delivery. There is no grace
+// if the context ended because the log has diverged: the service is about to restart.
 func (c *Courier) Run(ctx context.Context) {
 	attempting, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
@@ -265,11 +265,13 @@ type session struct {
 // errTaken means that another courier has this number, because the sequence has wrapped around.
 var errTaken = errors.New("another courier has this number")
 
-// open takes the lease of a new number, and assigns to it the rows that this process still holds from an earlier session.
+// open takes the lease of a new number, and assigns to it the rows that this process still holds from an earlier
+// session.
 func (c *Courier) open(ctx context.Context) (*session, error) {
 	s := &session{}
 	config := c.config.Copy()
-	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true } // any role can notify, so the payload is ignored
+	// any role can notify, so the payload is ignored
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true }
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -287,7 +289,9 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	}
 	if err == nil {
 		// A row without a lease was returned to the queue, and no courier holds it.
-		_, err = conn.Exec(ctx, `UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`, s.id, c.windows.heldIDs())
+		_, err = conn.Exec(ctx,
+			`UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`,
+			s.id, c.windows.heldIDs())
 	}
 	if err != nil {
 		s.close(ctx)
@@ -316,8 +320,8 @@ func (s *session) reclaim(ctx context.Context) error {
 	return err
 }
 
-// claim claims due rows and reads the secrets of their endpoints. The secrets are read after the claim, so deliveries that are claimed
-// after a completed rotation are signed with the new secret.
+// claim claims due rows and reads the secrets of their endpoints. The secrets are read after the claim, so deliveries
+// that are claimed after a completed rotation are signed with the new secret.
 func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	rows, err := s.claim(ctx, c.windows)
 	if err != nil || len(rows) == 0 {
@@ -338,8 +342,8 @@ func (c *Courier) claim(ctx context.Context, s *session) ([]row, error) {
 	return c.withinLimits(ctx, rows)
 }
 
-// withinLimits returns the claimed rows that the rate limits of their endpoints allow now. The others are returned to the queue. No new
-// attempt is made at a row that this process still holds, so its limit does not matter.
+// withinLimits returns the claimed rows that the rate limits of their endpoints allow now. The others are returned to
+// the queue. No new attempt is made at a row that this process still holds, so its limit does not matter.
 func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 	wanted := map[string]int{}
 	var now, limited []row
@@ -377,8 +381,9 @@ func refill(rate float64) time.Duration {
 	return time.Duration(float64(paced(rate)) / rate * float64(time.Second))
 }
 
-// claim claims due rows, of each endpoint at most as many as its window has free, in log order, and live ones before those of a replay. It
-// visits the endpoints by index, so that a long queue of one endpoint costs the others nothing, and updates rows by their ctid.
+// claim claims due rows, of each endpoint at most as many as its window has free, in log order, and live ones before
+// those of a replay. It visits the endpoints by index, so that a long queue of one endpoint costs the others nothing,
+// and updates rows by their ctid.
 func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 	s.claimed = time.Now()
 	total, ids, free, other := ws.quota()
@@ -399,7 +404,8 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 		     CROSS JOIN LATERAL (
 		           SELECT at FROM (VALUES (false), (true)) AS r (replayed) CROSS JOIN LATERAL (
 		                  SELECT ctid AS at FROM delivery.queue
-		                   WHERE webhook_id = w.id AND (generation > 0) = r.replayed AND due_at <= now() AND lease IS NULL
+		                   WHERE webhook_id = w.id AND (generation > 0) = r.replayed AND due_at <= now()
+		                   AND lease IS NULL
 		                   ORDER BY due_at, position LIMIT coalesce(b.free, $5) FOR UPDATE SKIP LOCKED) AS due
 		            LIMIT coalesce(b.free, $5)) d
 		     WHERE w.id IS NOT NULL
@@ -408,7 +414,8 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.attempts, q.retried, q.lane,
+		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.attempts,
+		  q.retried, q.lane,
 		          e.url, e.rate_limit, e.header_names, e.deleted OR e.disabled, q.generation`,
 		s.id, total, ids, free, other)
 	if err != nil {
@@ -416,7 +423,8 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 	}
 	claimed, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
 		c.claimed = asked
-		err = r.Scan(&c.id, &c.webhookID, &c.EventID, &c.Type, &c.Stream, &c.Revision, &c.Position, &c.attempts, &c.retried, &c.lane,
+		err = r.Scan(&c.id, &c.webhookID, &c.EventID, &c.Type, &c.Stream, &c.Revision, &c.Position, &c.attempts,
+			&c.retried, &c.lane,
 			&c.url, &c.rateLimit, &c.headerNames, &c.dead, &c.generation)
 		return c, err
 	})
@@ -455,17 +463,19 @@ func (c *Courier) attempt(ctx context.Context, r row) result {
 	return c.conclude(ctx, result{row: r, attempted: true, outcome: outcome})
 }
 
-// maxClaimAge is how long an attempt may use the endpoint's URL, state and secrets that were read with the claim. A replaced secret may
-// sign for that long after it has expired.
+// maxClaimAge is how long an attempt may use the endpoint's URL, state and secrets that were read with the claim. A
+// replaced secret may sign for that long after it has expired.
 const maxClaimAge = 500 * time.Millisecond
 
-// refresh reads the endpoint of a claimed row again if the claim is too old: its owner may have disabled it, changed its URL or rotated its
-// secret. It returns an error while the fan-out has not read the current state of endpoints.
+// refresh reads the endpoint of a claimed row again if the claim is too old: its owner may have disabled it, changed
+// its URL or rotated its secret. It returns an error while the fan-out has not read the current state of endpoints.
 func (c *Courier) refresh(ctx context.Context, r *row) error {
 	if time.Since(r.claimed) < maxClaimAge {
 		return nil
 	}
-	err := c.Pool.QueryRow(ctx, `SELECT url, header_names, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1 AND `+delivery.EndpointsKnown, r.webhookID).
+	err := c.Pool.QueryRow(ctx,
+		`SELECT url, header_names, deleted OR disabled FROM delivery.endpoint WHERE webhook_id = $1
+			AND `+delivery.EndpointsKnown, r.webhookID).
 		Scan(&r.url, &r.headerNames, &r.dead)
 	if err != nil {
 		return fmt.Errorf("read an endpoint: %w", err)
@@ -484,9 +494,9 @@ var errHeadersLost = errors.New("not sent: the values of this endpoint's own hea
 // errURLChanging means that the fan-out has not read an endpoint's change of its URL and headers yet.
 var errURLChanging = errors.New("the URL of the endpoint is changing")
 
-// headersOf returns the custom headers of an attempt. The error is errHeadersLost if they are not stored: a process was killed before it
-// stored them, or an older backup was restored. Those of another URL are not sent: the error is errURLChanging while they are of the next
-// one.
+// headersOf returns the custom headers of an attempt. The error is errHeadersLost if they are not stored: a process was
+// killed before it stored them, or an older backup was restored. Those of another URL are not sent: the error is
+// errURLChanging while they are of the next one.
 func (c *Courier) headersOf(ctx context.Context, r row) (map[string]string, error) {
 	stored, names := r.signing.Headers, r.signing.Headers.Names()
 	here := len(names) == 0 || stored.URL == r.url
@@ -508,7 +518,8 @@ func (c *Courier) headersOf(ctx context.Context, r row) (map[string]string, erro
 	return stored.Values, nil // the fan-out has not read the change of headers yet
 }
 
-// secretLost returns errSecretLost if an endpoint that is not deleted has no secret, as after the restore of an older backup.
+// secretLost returns errSecretLost if an endpoint that is not deleted has no secret, as after the restore of an older
+// backup.
 func (c *Courier) secretLost(ctx context.Context, r row) error {
 	state, _, err := eventstore.Load(ctx, c.Store, event.WebhookStream(r.webhookID), webhook.Evolve)
 	if err == nil && state.Live() {
@@ -529,9 +540,12 @@ func (c *Courier) notPrepared(ctx context.Context, r row, err error) result {
 		return result{row: r, state: cancelled, forgotten: true}
 	case errors.Is(err, errSecretLost), errors.Is(err, errHeadersLost):
 		return c.scheduleRetry(result{row: r, attempted: true, outcome: outcome{at: time.Now(), err: err}})
-	case errors.Is(err, delivery.ErrNotOnLog) && c.sameLog(ctx): // permanent: the fan-out has read the event from this log
+	case errors.Is(err, delivery.ErrNotOnLog) && c.sameLog(ctx):
+		// permanent: the fan-out has read the event from this log
 		c.Log.Error("event of a delivery is not on the log", slog.String("deliveryId", r.id))
-		return result{row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: delivery.ErrNotOnLog}}
+		return result{
+			row: r, state: failed, recorded: true, outcome: outcome{at: time.Now(), err: delivery.ErrNotOnLog},
+		}
 	case ctx.Err() != nil: // the courier is stopping
 		return result{row: r, state: queued}
 	case errors.Is(err, errURLChanging):
@@ -558,7 +572,8 @@ func (c *Courier) conclude(ctx context.Context, done result) result {
 	return c.scheduleRetry(done)
 }
 
-// scheduleRetry schedules the retry of a failed attempt. Without a retry left, or when the endpoint is gone, the delivery has failed.
+// scheduleRetry schedules the retry of a failed attempt. Without a retry left, or when the endpoint is gone, the
+// delivery has failed.
 func (c *Courier) scheduleRetry(done result) result {
 	o := done.outcome
 	failure := outbound.Failure{Status: o.status, RetryAfter: o.retryAfter, TimedOut: o.timedOut}
@@ -569,14 +584,16 @@ func (c *Courier) scheduleRetry(done result) result {
 	return done
 }
 
-// sameLog reports whether this is the log that the fan-out reads, even if it has lost events. Another log may be configured by mistake.
+// sameLog reports whether this is the log that the fan-out reads, even if it has lost events. Another log may be
+// configured by mistake.
 func (c *Courier) sameLog(ctx context.Context) bool {
 	epoch, err := c.Store.Epoch(ctx)
 	if err != nil {
 		return false
 	}
 	var same bool
-	err = c.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`, schema.FanOut, epoch).Scan(&same)
+	err = c.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $1 AND epoch = $2)`,
+		schema.FanOut, epoch).Scan(&same)
 	return err == nil && same
 }
 
@@ -607,18 +624,21 @@ func (c *Courier) Backlog(ctx context.Context) (Backlog, error) {
 		    SELECT (SELECT q.webhook_id FROM delivery.queue q WHERE q.webhook_id > w.id ORDER BY q.webhook_id LIMIT 1)
 		      FROM waiting w WHERE w.id IS NOT NULL
 		)
-		SELECT (SELECT count(*) FROM delivery.queue), coalesce(extract(epoch FROM now() - min(first.due_at)), 0)::float8,
+		SELECT (SELECT count(*) FROM delivery.queue),
+		  coalesce(extract(epoch FROM now() - min(first.due_at)), 0)::float8,
 		       (SELECT count(*) FROM delivery.deferred),
 		       (SELECT coalesce(extract(epoch FROM now() - min(deferred_at)), 0)::float8 FROM delivery.deferred)
 		  FROM waiting w CROSS JOIN (VALUES (false), (true)) AS r (replayed)
 		 CROSS JOIN LATERAL (
 		       SELECT due_at FROM delivery.queue
-		        WHERE webhook_id = w.id AND (generation > 0) = r.replayed AND due_at <= now() AND lease IS NULL ORDER BY due_at LIMIT 1) first`).
+		        WHERE webhook_id = w.id AND (generation > 0) = r.replayed AND due_at <= now() AND lease IS NULL
+		        ORDER BY due_at LIMIT 1) first`).
 		Scan(&b.Queued, &due, &b.Deferred, &deferred)
 	if err != nil {
 		return b, schema.Unavailable(err)
 	}
-	b.OldestDue, b.OldestDeferred = time.Duration(due*float64(time.Second)), time.Duration(deferred*float64(time.Second))
+	b.OldestDue, b.OldestDeferred = time.Duration(due*float64(time.Second)),
+		time.Duration(deferred*float64(time.Second))
 	c.backlog, c.counted = b, time.Now()
 	return b, nil
 }
@@ -630,7 +650,8 @@ func (c *Courier) InFlight() int { return c.windows.attempting() }
 type Watcher struct {
 	Attempted func(took time.Duration, success bool)
 	Finished  func(state string) // delivered, failed or cancelled, once saved
-	// Begin starts the span of an attempt. It returns the span's context, the traceparent header, if any, and a function that ends the span.
+	// Begin starts the span of an attempt. It returns the span's context, the traceparent header, if any, and a
+	// function that ends the span.
 	Begin func(context.Context, Attempt) (_ context.Context, traceParent string, end func(status int, err error))
 }
 
@@ -641,7 +662,9 @@ type Attempt struct {
 	TraceParent                 string // of the request that caused the event; may be empty
 }
 
-func (w Watcher) begin(ctx context.Context, r row, trace string) (_ context.Context, traceParent string, end func(status int, err error)) {
+func (w Watcher) begin(
+	ctx context.Context, r row, trace string,
+) (_ context.Context, traceParent string, end func(status int, err error)) {
 	if w.Begin == nil {
 		return ctx, "", func(int, error) {}
 	}

@@ -99,7 +99,8 @@ func send(t *testing.T, w *projectiontest.World, change ...func(*courier.Options
 	projectiontest.Run(t, spreading)
 	o := courier.Options{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
-		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: projectiontest.Soon,
+		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond},
+		Timeout: projectiontest.Soon,
 	}
 	for _, c := range change {
 		c(&o)
@@ -145,8 +146,12 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 	id := target(t, w, r.URL)
 	send(t, w)
 	lead := w.NewID()
-	w.Append(t, "acme", event.LeadStream(lead), deliverytest.NewLead("Ann"), event.LeadMerged{Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}},
-		event.LeadUpdated{LeadFields: event.LeadFields{Name: "Anna Lee"}}, event.LeadReleased{Field: "phone", Phone: "+919876500001", Name: "Anna Roy"})
+	w.Append(t, "acme", event.LeadStream(lead), deliverytest.NewLead("Ann"), event.LeadMerged{
+		Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"},
+	},
+		event.LeadUpdated{
+			LeadFields: event.LeadFields{Name: "Anna Lee"},
+		}, event.LeadReleased{Field: "phone", Phone: "+919876500001", Name: "Anna Roy"})
 	require.Equal(t, map[string]int{"delivered": 4}, states(t, w, id, 4))
 
 	verifier, err := standardwebhooks.NewWebhook(first)
@@ -170,7 +175,10 @@ func TestCourier_StandardWebhooksSignature(t *testing.T) {
 		require.NotZero(t, body.Sequence)
 		names[body.Type] = body.Data.Name + " " + body.Data.SourceEntry.Source
 	}
-	require.Equal(t, map[string]string{"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee ", "lead.released": "Anna Roy "}, names,
+	require.Equal(t, map[string]string{
+		"lead.created": "Ann ", "lead.merged": "Ann Lee whatsapp", "lead.updated": "Anna Lee ",
+		"lead.released": "Anna Roy ",
+	}, names,
 		"each as of its own event")
 }
 
@@ -184,12 +192,15 @@ func TestBody_SourceEntryAndTouch(t *testing.T) {
 	send(t, w)
 	lead := w.NewID()
 	merged := event.LeadMerged{
-		Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}, IP: "198.51.100.7", UserAgent: "a browser", Changed: []string{"name"},
+		Source: "whatsapp", NewSource: true, LeadFields: event.LeadFields{Name: "Ann Lee"}, IP: "198.51.100.7",
+		UserAgent: "a browser", Changed: []string{"name"},
 		Metadata: map[string]jsontext.Value{
-			"source": jsontext.Value(`"whatsapp"`), "n": jsontext.Value(`1.0`), "gclid": jsontext.Value(`"click"`), "utm_source": jsontext.Value(`"a@b"`),
+			"source": jsontext.Value(`"whatsapp"`), "n": jsontext.Value(`1.0`), "gclid": jsontext.Value(`"click"`),
+			"utm_source":   jsontext.Value(`"a@b"`),
 			"landing_page": jsontext.Value(`"https://example.com"`),
 		},
-		Campaign: event.Campaign{UTMMedium: "cpc"}, KeptArrival: event.KeptArrival{IntakeID: w.NewID(), ReceivedAt: projectiontest.Start},
+		Campaign:    event.Campaign{UTMMedium: "cpc"},
+		KeptArrival: event.KeptArrival{IntakeID: w.NewID(), ReceivedAt: projectiontest.Start},
 	}
 	w.Append(t, "acme", event.LeadStream(lead), deliverytest.NewLead("Ann"), merged)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
@@ -208,7 +219,8 @@ func TestBody_SourceEntryAndTouch(t *testing.T) {
 	require.JSONEq(t, string(want), string(body.Data.SourceEntry))
 	head, err := w.Store.Head(t.Context())
 	require.NoError(t, err)
-	touches, err := query.New(w.Pool, w.Store).Touches(t.Context(), "acme", query.TouchFilter{LeadID: lead, AsOf: head}, query.Page{Limit: 10})
+	touches, err := query.New(w.Pool, w.Store).Touches(t.Context(), "acme", query.TouchFilter{LeadID: lead, AsOf: head},
+		query.Page{Limit: 10})
 	require.NoError(t, err)
 	i := slices.IndexFunc(touches.Items, func(touch query.Touch) bool { return touch.Kind == "merged" })
 	want, err = json.Marshal(touches.Items[i])
@@ -226,7 +238,9 @@ func TestBody_Join(t *testing.T) {
 	into, from := w.NewID(), w.NewID()
 	w.Append(t, "acme", event.LeadStream(into), deliverytest.NewLead("Ann"))
 	w.Append(t, "acme", event.LeadStream(from), deliverytest.NewLead("Anna"), event.LeadJoinedInto{Into: into})
-	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{From: from, Was: event.LeadSnapshot{LeadFields: event.LeadFields{OpportunityID: "o", OpportunityValue: "7"}}})
+	w.Append(t, "acme", event.LeadStream(into), event.LeadJoined{
+		From: from, Was: event.LeadSnapshot{LeadFields: event.LeadFields{OpportunityID: "o", OpportunityValue: "7"}},
+	})
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	var body struct {
 		Type string `json:"type"`

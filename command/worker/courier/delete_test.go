@@ -22,8 +22,11 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// owners registers endpoints by command, in accounts of a few each, because each registration reads all slots of the account.
-func owners(t *testing.T, w *projectiontest.World, url string, accounts, each int) (handlers *command.Handlers, endpoints map[string]command.Caller) {
+// owners registers endpoints by command, in accounts of a few each, because each registration reads all slots of the
+// account.
+func owners(
+	t *testing.T, w *projectiontest.World, url string, accounts, each int,
+) (handlers *command.Handlers, endpoints map[string]command.Caller) {
 	t.Helper()
 	directory := command.NewDirectory(w.Store, time.Now)
 	handlers = command.NewHandlers(command.Options{
@@ -35,7 +38,9 @@ func owners(t *testing.T, w *projectiontest.World, url string, accounts, each in
 	var group errgroup.Group
 	group.SetLimit(8)
 	for n := range accounts {
-		callers[n] = command.Caller{Account: fmt.Sprintf("account-%d", n), Actor: "user:ada", Credential: "jwt:ada", ReadsLeads: true}
+		callers[n] = command.Caller{
+			Account: fmt.Sprintf("account-%d", n), Actor: "user:ada", Credential: "jwt:ada", ReadsLeads: true,
+		}
 		group.Go(func() error {
 			for range each {
 				made, err := handlers.RegisterWebhookEndpoint(t.Context(), command.RegisterWebhookEndpoint{
@@ -91,7 +96,9 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 	for id, owner := range endpoints { // in random order
 		group.Go(func() error {
 			time.Sleep(rand.N(500 * time.Millisecond)) // the race: before, between and after the first attempts
-			_, err := handlers.DeleteWebhookEndpoint(context.WithoutCancel(t.Context()), command.DeleteWebhookEndpoint{Caller: owner, WebhookID: id})
+			_, err := handlers.DeleteWebhookEndpoint(context.WithoutCancel(t.Context()), command.DeleteWebhookEndpoint{
+				Caller: owner, WebhookID: id,
+			})
 			deletions <- deletion{id, time.Now()}
 			return err
 		})
@@ -110,7 +117,8 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 		deleted[d.id] = d.at
 	}
 	require.Len(t, deleted, accounts*each)
-	rows, err := w.Pool.Query(t.Context(), `SELECT webhook_id, delivery_id, at FROM delivery.attempt JOIN delivery.delivery USING (delivery_id)`)
+	rows, err := w.Pool.Query(t.Context(),
+		`SELECT webhook_id, delivery_id, at FROM delivery.attempt JOIN delivery.delivery USING (delivery_id)`)
 	require.NoError(t, err)
 	after := map[string]int{}
 	all := 0

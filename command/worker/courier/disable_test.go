@@ -36,7 +36,9 @@ func (v *reportedFailures) option(t *testing.T, w *projectiontest.World) func(*c
 				return err
 			}
 			if v.all = append(v.all, failure); len(v.all) == 1 {
-				w.Append(t, "acme", event.WebhookStream(failure.WebhookID), event.WebhookDisabled{Reason: failure.Reason})
+				w.Append(t, "acme", event.WebhookStream(failure.WebhookID), event.WebhookDisabled{
+					Reason: failure.Reason,
+				})
 			}
 			return nil
 		}
@@ -83,14 +85,16 @@ func TestDisable_CancelsQueued(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	send(t, w)
 	require.Equal(t, map[string]int{"cancelled": 1}, states(t, w, disabled, 1))
-	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, enabled, 1), "off and on again before anything was sent")
+	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, enabled, 1),
+		"off and on again before anything was sent")
 }
 
 // failingSince sets the time since which an endpoint fails.
 func failingSince(t *testing.T, w *projectiontest.World, id, ago string) {
 	t.Helper()
 	pgtest.Exec(t, w.Pool, `
-		INSERT INTO delivery.health (webhook_id, failing_since, last_failure_at) VALUES ($1, now() - $2::interval, now() - interval '1 hour')`, id, ago)
+		INSERT INTO delivery.health (webhook_id, failing_since, last_failure_at)
+		VALUES ($1, now() - $2::interval, now() - interval '1 hour')`, id, ago)
 }
 
 func TestDisable_AfterFiveDays(t *testing.T) {
@@ -125,7 +129,9 @@ func TestHealth_Reset(t *testing.T) {
 		failingSince(t, w, id, "6 days")
 	}
 	w.Append(t, "acme", event.WebhookStream(enabled), event.WebhookDisabled{Reason: "owner"}, event.WebhookEnabled{})
-	w.Append(t, "acme", event.WebhookStream(moved), event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: broken.URL, Events: []string{"*"}}, Changed: []string{"url"}})
+	w.Append(t, "acme", event.WebhookStream(moved), event.WebhookUpdated{
+		WebhookSettings: event.WebhookSettings{URL: broken.URL, Events: []string{"*"}}, Changed: []string{"url"},
+	})
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	deliverytest.CatchUp(t, w)
 	v := &reportedFailures{}
@@ -134,7 +140,8 @@ func TestHealth_Reset(t *testing.T) {
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, enabled, 1))
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, moved, 1))
 	failing := pgtest.Value[int](t, w.Pool, `
-		SELECT count(*) FROM delivery.health WHERE CASE webhook_id WHEN $1 THEN failing_since IS NULL ELSE failing_since > now() - interval '1 hour' END`,
+		SELECT count(*) FROM delivery.health WHERE CASE webhook_id WHEN $1 THEN failing_since IS NULL
+		ELSE failing_since > now() - interval '1 hour' END`,
 		succeeds)
 	require.Equal(t, 3, failing, "the failure began again, or is over")
 	require.Empty(t, v.list())
@@ -156,12 +163,16 @@ func TestHealth_EarlierURL(t *testing.T) {
 	spreading := send(t, w, func(o *courier.Options) { o.Schedule = []time.Duration{time.Hour} })
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	<-begun
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{WebhookSettings: event.WebhookSettings{URL: "http://127.0.0.1:1/", Events: []string{"*"}}, Changed: []string{"url"}})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{
+		WebhookSettings: event.WebhookSettings{URL: "http://127.0.0.1:1/", Events: []string{"*"}},
+		Changed:         []string{"url"},
+	})
 	projectiontest.Await(t, spreading)
 	answer()
 	require.Eventually(t, func() bool {
 		var attempts int
-		err := w.Pool.QueryRow(t.Context(), `SELECT attempts FROM delivery.queue WHERE webhook_id = $1`, id).Scan(&attempts)
+		err := w.Pool.QueryRow(t.Context(), `SELECT attempts FROM delivery.queue WHERE webhook_id = $1`,
+			id).Scan(&attempts)
 		return err == nil && attempts == 1
 	}, projectiontest.Soon, time.Millisecond)
 	var failing int

@@ -111,12 +111,15 @@ func TestCourier_LostSecret(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Eventually(t, func() bool {
 		var shown int
-		err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%rotate it%'`).Scan(&shown)
+		err := w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error LIKE '%rotate it%'`).
+			Scan(&shown)
 		return err == nil && shown > 1
 	}, projectiontest.Soon, 10*time.Millisecond, "its owner is shown the error")
 	require.Empty(t, r.ids())
 	handlers := command.NewHandlers(command.Options{Store: w.Store, Secrets: kept, Log: slog.New(slog.DiscardHandler)})
-	_, err := handlers.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{Caller: command.Caller{Account: "acme"}, WebhookID: id})
+	_, err := handlers.RotateWebhookSecret(t.Context(), command.RotateWebhookSecret{
+		Caller: command.Caller{Account: "acme"}, WebhookID: id,
+	})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 	require.Len(t, r.ids(), 1)
@@ -175,7 +178,10 @@ func TestCourier_KilledProcess(t *testing.T) {
 	id := target(t, w, r.URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	deliverytest.CatchUp(t, w)
-	_, err := w.Pool.Exec(t.Context(), `UPDATE delivery.queue SET lease = 12345; INSERT INTO lease.session (name, pid, role) VALUES ('courier 12345', 0, 0)`) // an ended session
+	// an ended session
+	_, err := w.Pool.Exec(t.Context(),
+		`UPDATE delivery.queue SET lease = 12345; INSERT INTO lease.session (name, pid, role)
+			VALUES ('courier 12345', 0, 0)`)
 	require.NoError(t, err)
 	send(t, w)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
@@ -187,7 +193,8 @@ func certifiedFor(t *testing.T, name string) (url string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
@@ -199,8 +206,8 @@ func certifiedFor(t *testing.T, name string) (url string) {
 	return strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 }
 
-// Errors quote the endpoint, here the name in its certificate. A text that PostgreSQL cannot store once prevented the results of all other
-// endpoints from being saved.
+// Errors quote the endpoint, here the name in its certificate. A text that PostgreSQL cannot store once prevented the
+// results of all other endpoints from being saved.
 func TestCourier_NULInErrorText(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
@@ -211,7 +218,8 @@ func TestCourier_NULInErrorText(t *testing.T) {
 	require.Equal(t, map[string]int{"failed": 1}, states(t, w, odd, 1))
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, well, 1))
 	stored := pgtest.Value[string](t, w.Pool, `
-		SELECT error FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE webhook_id = $1 LIMIT 1`, odd)
+		SELECT error FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE webhook_id = $1
+		LIMIT 1`, odd)
 	require.Contains(t, stored, "certificate is valid for a\uFFFDb")
 	require.LessOrEqual(t, len(stored), 1100, "it is truncated")
 }
@@ -220,11 +228,13 @@ func TestCourier_NULInErrorText(t *testing.T) {
 func switching(t *testing.T) (url string) {
 	t.Helper()
 	return answering(t, func(conn net.Conn, _ *http.Request) {
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
+		_, _ = io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: silence\r\n\r\n")
 	})
 }
 
-// Data after a 101 is not a response body. The timeout of an attempt and the shutdown of the courier once did not end the wait for it.
+// Data after a 101 is not a response body. The timeout of an attempt and the shutdown of the courier once did not end
+// the wait for it.
 func TestCourier_SwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)

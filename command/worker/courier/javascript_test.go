@@ -21,7 +21,9 @@ func TestCourier_JavaScriptVerifies(t *testing.T) {
 	r := receive(t, good)
 	id := target(t, w, r.URL)
 	send(t, w)
-	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"), event.LeadUpdated{LeadFields: event.LeadFields{Name: "Zoë Łukasz 李"}})
+	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"), event.LeadUpdated{
+		LeadFields: event.LeadFields{Name: "Zoë Łukasz 李"},
+	})
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 
 	type delivery struct {
@@ -41,7 +43,8 @@ func TestCourier_JavaScriptVerifies(t *testing.T) {
 	}
 	input, err := json.Marshal(given)
 	require.NoError(t, err)
-	verify := exec.CommandContext(t.Context(), "node", filepath.Join(npmtest.Install(t, "testdata/standardwebhooks"), "verify.js"))
+	verify := exec.CommandContext(t.Context(), "node",
+		filepath.Join(npmtest.Install(t, "testdata/standardwebhooks"), "verify.js"))
 	verify.Stdin = bytes.NewReader(input)
 	said, err := verify.CombinedOutput()
 	require.NoError(t, err, "%s", said)

@@ -28,7 +28,8 @@ func TestCourier_EventNotOnLog(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	for _, lost := range []string{
 		`UPDATE delivery.queue SET revision = 7 WHERE position = (SELECT min(position) FROM delivery.queue)`,
-		`UPDATE delivery.queue SET event_id = '01M7YGZVZWE6S8RYN49QGMF6BH' WHERE position = (SELECT max(position) FROM delivery.queue)`,
+		`UPDATE delivery.queue SET event_id = '01M7YGZVZWE6S8RYN49QGMF6BH'
+			WHERE position = (SELECT max(position) FROM delivery.queue)`,
 	} {
 		pgtest.Exec(t, w.Pool, lost)
 	}
@@ -69,10 +70,14 @@ func TestCourier_OtherLog(t *testing.T) {
 	id := target(t, w, receive(t, good).URL)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	deliverytest.CatchUp(t, w)
-	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
+	pgtest.Exec(t, w.Pool,
+		`UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint
+			SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
 	var log lines
 	send(t, w, func(o *courier.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
-	require.Eventually(t, func() bool { return log.have("delivery not prepared") }, projectiontest.Soon, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return log.have("delivery not prepared")
+	}, projectiontest.Soon, 5*time.Millisecond)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 0`)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
 }

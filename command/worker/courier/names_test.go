@@ -65,8 +65,10 @@ func (n *names) serve() {
 			n.mu.Lock()
 			n.asked++
 			m.Answers = []dnsmessage.Resource{{
-				Header: dnsmessage.ResourceHeader{Name: question.Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
-				Body:   &dnsmessage.AResource{A: n.answer.As4()},
+				Header: dnsmessage.ResourceHeader{
+					Name: question.Name, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET,
+				},
+				Body: &dnsmessage.AResource{A: n.answer.As4()},
 			}}
 			n.mu.Unlock()
 		}
@@ -82,7 +84,8 @@ func TestGuard_NameResolvedAtDial(t *testing.T) {
 	resolver := server.resolver()
 	seen, err := resolver.LookupNetIP(t.Context(), "ip4", "hooks.example.com")
 	require.NoError(t, err)
-	require.Equal(t, []netip.Addr{netip.MustParseAddr("8.8.8.8")}, seen, "a public host, when the endpoint is registered")
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("8.8.8.8")}, seen,
+		"a public host, when the endpoint is registered")
 
 	w := deliverytest.New(t)
 	id := target(t, w, "https://hooks.example.com/")

@@ -125,7 +125,9 @@ func TestOrdering_LaneByLane(t *testing.T) {
 				w.Append(t, "acme", lead, deliverytest.NewLead("Ann"))
 			}
 			for n := range 20 {
-				w.Append(t, "acme", leads[n%len(leads)], event.LeadUpdated{LeadFields: event.LeadFields{Name: fmt.Sprint("Ann ", n)}},
+				w.Append(t, "acme", leads[n%len(leads)], event.LeadUpdated{
+					LeadFields: event.LeadFields{Name: fmt.Sprint("Ann ", n)},
+				},
 					event.LeadUpdated{LeadFields: event.LeadFields{Name: fmt.Sprint("Ann Lee ", n)}})
 				if n%7 == 0 { // a courier that is stopped in the middle
 					endedCourier(t, w)
@@ -147,7 +149,9 @@ func TestOrdering_Replay(t *testing.T) {
 	id := inOrder(t, w, "https://example.com", "lead")
 	lead := event.LeadStream(w.NewID())
 	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), event.LeadReleased{Field: "phone", Phone: "+919876500001"})
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookReplayed{
+		Since: projectiontest.Start, Until: projectiontest.Start.AddDate(1, 0, 0), Generation: 1,
+	})
 	deliverytest.CatchUp(t, w)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE type = 'lead.created'`) // as if it was sent
 	pgtest.Exec(t, w.Pool, `SELECT delivery.advance(ARRAY[$1], ARRAY[$2])`, id, lead)
@@ -155,11 +159,14 @@ func TestOrdering_Replay(t *testing.T) {
 	defer leases.Close()
 	for moved := true; moved; {
 		var err error
-		moved, err = delivery.Replayer{Pool: w.Pool, Leases: leases, Store: w.Store, Log: slog.New(slog.DiscardHandler)}.Turn(t.Context())
+		moved, err = delivery.Replayer{
+			Pool: w.Pool, Leases: leases, Store: w.Store, Log: slog.New(slog.DiscardHandler),
+		}.Turn(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lead.released 0 true", "lead.created 1 false"}, pgtest.Rows[string](t, w.Pool,
-		`SELECT concat(type, ' ', generation, ' ', CASE WHEN due_at < 'infinity' THEN 'true' ELSE 'false' END) FROM delivery.queue ORDER BY place`))
+		`SELECT concat(type, ' ', generation, ' ', CASE WHEN due_at < 'infinity' THEN 'true' ELSE 'false' END)
+			FROM delivery.queue ORDER BY place`))
 }
 
 // endedCourier runs a courier for a few milliseconds.
@@ -176,7 +183,8 @@ func endedCourier(t *testing.T, w *projectiontest.World) {
 func stateOf(t *testing.T, w *projectiontest.World, stream, kind, state string) (id string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		err := w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE stream = $1 AND type = $2 AND state = $3`,
+		err := w.Pool.QueryRow(t.Context(),
+			`SELECT delivery_id FROM delivery.delivery WHERE stream = $1 AND type = $2 AND state = $3`,
 			stream, kind, state).Scan(&id)
 		return err == nil
 	}, projectiontest.Soon, 10*time.Millisecond, "%s of %s is not %s", kind, stream, state)
@@ -244,13 +252,15 @@ func TestOrdering_Changed(t *testing.T) {
 		require.Eventually(t, func() bool {
 			var made int
 			err := w.Pool.QueryRow(t.Context(), `
-				SELECT count(*) FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE stream = $1 AND type = $2`, stuck, kind).Scan(&made)
+				SELECT count(*) FROM delivery.attempt JOIN delivery.delivery USING (delivery_id) WHERE stream = $1
+				AND type = $2`, stuck, kind).Scan(&made)
 			return err == nil && made == n
 		}, projectiontest.Soon, 10*time.Millisecond)
 	}
 	change := func(ordering string) {
 		w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{
-			WebhookSettings: event.WebhookSettings{URL: r.URL, Events: []string{"*"}, Ordering: ordering}, Changed: []string{"ordering"},
+			WebhookSettings: event.WebhookSettings{URL: r.URL, Events: []string{"*"}, Ordering: ordering},
+			Changed:         []string{"ordering"},
 		})
 		projectiontest.Await(t, spreading)
 	}
@@ -302,16 +312,22 @@ func TestOrdering_DisabledDuringAttempt(t *testing.T) {
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookEnabled{})
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Bea"))
 	projectiontest.Await(t, spreading)
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT FROM delivery.queue WHERE attempts = 0 AND lease IS NOT NULL AND lane = ''`).Scan(), "in flight, in its lane")
+	require.NoError(t,
+		w.Pool.QueryRow(t.Context(),
+			`SELECT FROM delivery.queue WHERE attempts = 0 AND lease IS NOT NULL AND lane = ''`).Scan(),
+		"in flight, in its lane")
 	release()
-	const rows = `SELECT concat(type, ' ', attempts, ' ', due_at = 'infinity') FROM delivery.queue WHERE webhook_id = $1 AND type <> 'lead.released' ORDER BY place`
+	const rows = `SELECT concat(type, ' ', attempts, ' ', due_at = 'infinity') FROM delivery.queue WHERE webhook_id = $1
+		AND type <> 'lead.released' ORDER BY place`
 	want := []string{"lead.created 1 f", "lead.created 0 t"} // lead.released was cancelled, or waits
 	require.Eventually(t, func() bool {
 		return slices.Equal(want, pgtest.Rows[string](t, w.Pool, rows, id))
 	}, projectiontest.Soon, 10*time.Millisecond)
 	require.Len(t, r.got(), 1)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET due_at = now() WHERE attempts = 1`)
-	require.Eventually(t, func() bool { return len(pgtest.Rows[string](t, w.Pool, rows, id)) == 0 }, projectiontest.Soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(pgtest.Rows[string](t, w.Pool, rows, id)) == 0
+	}, projectiontest.Soon, 10*time.Millisecond)
 	var last int64
 	for _, request := range r.got() {
 		var body orderedBody
@@ -327,7 +343,9 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	r := receive(t, good)
 	store := secrets(t, w.Pool, key(1))
 	id := w.NewID()
-	settings := event.WebhookSettings{URL: r.URL, Events: []string{"*"}, HeaderNames: []string{"Authorization", "X-Shop"}}
+	settings := event.WebhookSettings{
+		URL: r.URL, Events: []string{"*"}, HeaderNames: []string{"Authorization", "X-Shop"},
+	}
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: settings, Slot: 1})
 	kept, err := store.SetHeaders(t.Context(), id, r.URL, map[string]string{"X-Shop": "1"}, 0)
 	require.NoError(t, err)
@@ -360,15 +378,20 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	// A process was killed after a change of the URL, before it stored the headers for that.
 	other := receive(t, good)
 	settings.URL = other.URL
-	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{WebhookSettings: settings, Changed: []string{"url", "headers"}})
+	w.Append(t, "acme", event.WebhookStream(id), event.WebhookUpdated{
+		WebhookSettings: settings, Changed: []string{"url", "headers"},
+	})
 	lead = event.LeadStream(w.NewID())
 	w.Append(t, "acme", lead, deliverytest.NewLead("Bea"))
 	require.Eventually(t, func() bool {
 		var attempts int
-		return w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error <> ''`).Scan(&attempts) == nil && attempts > 1
+		return w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt WHERE error <> ''`).
+			Scan(&attempts) == nil && attempts > 1
 	}, projectiontest.Soon, 10*time.Millisecond)
 	require.Empty(t, other.got(), "it does not get the headers of another URL")
-	kept, err = store.SetHeaders(t.Context(), id, other.URL, map[string]string{"Authorization": "Bearer other", "X-Shop": "7"}, 4)
+	kept, err = store.SetHeaders(t.Context(), id, other.URL, map[string]string{
+		"Authorization": "Bearer other", "X-Shop": "7",
+	}, 4)
 	require.NoError(t, err)
 	require.True(t, kept)
 	stateOf(t, w, lead, "lead.created", "delivered")
@@ -378,7 +401,8 @@ func TestCourier_OwnHeaders(t *testing.T) {
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT encode(sealed, 'escape') FROM secret.header`).Scan(&sealed))
 	require.NotContains(t, sealed, "Bearer")
 	require.NoError(t, store.Destroy(t.Context(), id))
-	require.Error(t, w.Pool.QueryRow(t.Context(), `SELECT encode(sealed, 'escape') FROM secret.header`).Scan(&sealed), "they go with the secret")
+	require.Error(t, w.Pool.QueryRow(t.Context(), `SELECT encode(sealed, 'escape') FROM secret.header`).Scan(&sealed),
+		"they go with the secret")
 }
 
 func TestCourier_RateLimit(t *testing.T) {

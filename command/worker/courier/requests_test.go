@@ -61,7 +61,9 @@ func TestCourier_OverlappingSecrets(t *testing.T) {
 // only returns the id of the endpoint's only delivery.
 func only(t *testing.T, w *projectiontest.World, webhookID string) (id string) {
 	t.Helper()
-	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`, webhookID).Scan(&id))
+	require.NoError(t,
+		w.Pool.QueryRow(t.Context(), `SELECT delivery_id FROM delivery.delivery WHERE webhook_id = $1`,
+			webhookID).Scan(&id))
 	return id
 }
 
@@ -88,7 +90,8 @@ func TestRetry_FinishedDelivery(t *testing.T) {
 		require.Len(t, r.got(), n)
 	}
 	attempts(4)
-	w.Append(t, "acme", event.WebhookStream(deliverytest.Register(t, w, "acme", r.URL, "token.deleted")), retried) // of another endpoint
+	// of another endpoint
+	w.Append(t, "acme", event.WebhookStream(deliverytest.Register(t, w, "acme", r.URL, "token.deleted")), retried)
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ben"))
 	require.Equal(t, map[string]int{"delivered": 2}, states(t, w, id, 2))
 	attempts(5)
@@ -116,7 +119,9 @@ func TestRetry_SeveralDeliveries(t *testing.T) {
 	well.Store(true)
 	ids := slices.Sorted(maps.Keys(r.ids()))
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{Since: time.Now(), DeliveryIDs: ids[:2]})
-	require.Eventually(t, func() bool { return r.ids()[ids[0]] == 4 && r.ids()[ids[1]] == 4 }, projectiontest.Soon, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return r.ids()[ids[0]] == 4 && r.ids()[ids[1]] == 4
+	}, projectiontest.Soon, time.Millisecond)
 	require.Equal(t, map[string]int{"delivered": 2, "failed": 1}, states(t, w, id, 3))
 }
 
@@ -163,7 +168,8 @@ func TestRetry_WaitingDelivery(t *testing.T) {
 	w.Append(t, "acme", event.LeadStream(w.NewID()), deliverytest.NewLead("Ann"))
 	require.Eventually(t, func() bool {
 		var waits bool
-		err := w.Pool.QueryRow(t.Context(), `SELECT attempts = 1 AND lease IS NULL FROM delivery.queue WHERE webhook_id = $1`, id).Scan(&waits)
+		err := w.Pool.QueryRow(t.Context(),
+			`SELECT attempts = 1 AND lease IS NULL FROM delivery.queue WHERE webhook_id = $1`, id).Scan(&waits)
 		return err == nil && waits
 	}, projectiontest.Soon, time.Millisecond)
 	w.Append(t, "acme", event.WebhookStream(id), event.WebhookRetried{DeliveryID: only(t, w, id)})

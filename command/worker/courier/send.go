@@ -38,7 +38,9 @@ type outcome struct {
 func (o outcome) success() bool { return o.err == nil && o.status >= 200 && o.status < 300 }
 
 // send makes one attempt.
-func send(ctx context.Context, client *http.Client, r row, body []byte, traceParent string, now func() time.Time) (o outcome) {
+func send(
+	ctx context.Context, client *http.Client, r row, body []byte, traceParent string, now func() time.Time,
+) (o outcome) {
 	begin := time.Now()
 	o.at = now()
 	defer func() { o.took = time.Since(begin) }()
@@ -81,8 +83,8 @@ func send(ctx context.Context, client *http.Client, r row, body []byte, tracePar
 	return o
 }
 
-// storable truncates a text to the stored length, and replaces what PostgreSQL cannot store: NUL and invalid UTF-8. It is used for errors
-// too, because they may quote the endpoint.
+// storable truncates a text to the stored length, and replaces what PostgreSQL cannot store: NUL and invalid UTF-8. It
+// is used for errors too, because they may quote the endpoint.
 func storable(text string) string {
 	return event.Text(text[:min(len(text), keptResponse)])
 }

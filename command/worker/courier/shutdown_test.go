@@ -54,7 +54,8 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 	require.Equal(t, order, deliverytest.Queued(t, w, id), "in its order")
 	var untouched, attempts int
 	require.NoError(t, w.Pool.QueryRow(t.Context(),
-		`SELECT count(*) FROM delivery.queue WHERE lease IS NULL AND attempts = 0 AND due_at <= now()`).Scan(&untouched))
+		`SELECT count(*) FROM delivery.queue WHERE lease IS NULL AND attempts = 0
+			AND due_at <= now()`).Scan(&untouched))
 	require.Equal(t, 30, untouched, "all of it can be taken up again, now")
 	require.NoError(t, w.Pool.QueryRow(t.Context(), `SELECT count(*) FROM delivery.attempt`).Scan(&attempts))
 	require.Zero(t, attempts, "what was broken off is no failure of the endpoint")
@@ -65,7 +66,9 @@ func endWhileOneHangs(t *testing.T, grace time.Duration, reason error) {
 }
 
 // runSlow runs a courier whose attempts may take an hour, until its context is done.
-func runSlow(t *testing.T, w *projectiontest.World, grace time.Duration) (end context.CancelCauseFunc, ended <-chan struct{}) {
+func runSlow(
+	t *testing.T, w *projectiontest.World, grace time.Duration,
+) (end context.CancelCauseFunc, ended <-chan struct{}) {
 	courier := courier.New(courier.Options{
 		Pool: w.Pool, Store: w.Store, Secrets: secrets(t, w.Pool, key(1)), Log: slog.New(slog.DiscardHandler),
 		AllowPrivateTargets: true, Timeout: time.Hour, Grace: grace,

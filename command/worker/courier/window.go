@@ -12,8 +12,8 @@ const (
 	firstSlots = 4  // before its first success
 	maxAhead   = 64 // rows held of one proven endpoint, including those in flight
 
-	// maxUnsaved is the maximum number of attempts at one endpoint that are in flight or not saved. When the process is killed, at most as
-	// many of its deliveries are sent twice.
+	// maxUnsaved is the maximum number of attempts at one endpoint that are in flight or not saved. When the process is
+	// killed, at most as many of its deliveries are sent twice.
 	maxUnsaved = 64
 
 	maxHeld     = 4096
@@ -22,8 +22,8 @@ const (
 	maxUnproven = 512  // at endpoints that are not proven; the rest is reserved for proven ones
 	maxFailing  = 128  // at failing endpoints
 
-	// idleTTL is how long a window without rows is kept for a failing endpoint. It exceeds the longest retry delay of the schedule and
-	// Retry-After. An endpoint that is idle for longer is probably deleted.
+	// idleTTL is how long a window without rows is kept for a failing endpoint. It exceeds the longest retry delay of
+	// the schedule and Retry-After. An endpoint that is idle for longer is probably deleted.
 	idleTTL = 30 * time.Hour
 )
 
@@ -36,8 +36,9 @@ const (
 	failing               // the latest attempt failed
 )
 
-// windows gives each endpoint a window of concurrent attempts, so that endpoints that hang do not delay others. An endpoint starts with few slots. A success
-// doubles them, and a failure halves them, down to one. For a proven endpoint, more rows are claimed than it has slots.
+// windows gives each endpoint a window of concurrent attempts, so that endpoints that hang do not delay others. An
+// endpoint starts with few slots. A success doubles them, and a failure halves them, down to one. For a proven
+// endpoint, more rows are claimed than it has slots.
 type windows struct {
 	mu       sync.Mutex
 	byID     map[string]*window
@@ -82,7 +83,8 @@ func (ws *windows) free(w *window) int {
 	return maxAhead - in
 }
 
-// paced returns how many rows of a rate-limited endpoint are claimed at once: a quarter of a second's worth, so that few are returned.
+// paced returns how many rows of a rate-limited endpoint are claimed at once: a quarter of a second's worth, so that
+// few are returned.
 func paced(rate float64) int { return max(1, int(rate/4)) }
 
 // pause stops claims for an endpoint while its rate limit is used up.
@@ -156,8 +158,8 @@ func (ws *windows) start(w *window) (rows []row) {
 	return rows
 }
 
-// done records the result of an attempt. It returns the rows whose attempts start now, the rows to return to the queue because their
-// endpoint fails, and whether more rows may be claimed.
+// done records the result of an attempt. It returns the rows whose attempts start now, the rows to return to the queue
+// because their endpoint fails, and whether more rows may be claimed.
 func (ws *windows) done(d result) (start, back []row, wanted bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -206,9 +208,9 @@ func (ws *windows) setClass(w *window, c class) {
 	w.class = c
 }
 
-// saved records that results are in the database. It returns rows that were claimed again before this call and have a new lease: they must
-// be returned to the queue. Wanted means that a claim or an attempt was waiting for this, or that the next delivery of an ordering is due
-// now.
+// saved records that results are in the database. It returns rows that were claimed again before this call and have a
+// new lease: they must be returned to the queue. Wanted means that a claim or an attempt was waiting for this, or that
+// the next delivery of an ordering is due now.
 func (ws *windows) saved(results []result) (again []result, wanted bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

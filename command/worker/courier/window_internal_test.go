@@ -180,7 +180,8 @@ func TestWindows_IgnoresClaimedTwice(t *testing.T) {
 	require.Empty(t, ws.take(rowsOf("w", 1)), "its lease was lost, and claimed again")
 }
 
-// A row that is returned to the queue can be claimed again before the windows are updated. Its lease would then remain without an attempt.
+// A row that is returned to the queue can be claimed again before the windows are updated. Its lease would then remain
+// without an attempt.
 func TestWindows_ClaimedDuringReturn(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()

@@ -67,8 +67,9 @@ func TestWindows_HungEndpointsClaimFew(t *testing.T) {
 	}
 }
 
-// The row's lease was lost, so the row was claimed again while the attempt at it went on. If it were returned to the queue for its
-// endpoint's rate limit, that would end the process's hold on it, and a second attempt could start beside the first.
+// The row's lease was lost, so the row was claimed again while the attempt at it went on. If it were returned to the
+// queue for its endpoint's rate limit, that would end the process's hold on it, and a second attempt could start beside
+// the first.
 func TestCourier_HoldsRowClaimedAgainBeyondLimit(t *testing.T) {
 	t.Parallel()
 	exhausted := func(context.Context, string, float64, int) (int, error) { return 0, nil }

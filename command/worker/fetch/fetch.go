@@ -1,7 +1,8 @@
-// Package fetch gets the content of arrivals that only announce it from the sender's API. The only such sender is Meta: a post of its
-// webhooks has the id of a lead, and the lead is read from the Graph API.
+// Package fetch gets the content of arrivals that only announce it from the sender's API. The only such sender is Meta:
+// a post of its webhooks has the id of a lead, and the lead is read from the Graph API.
 //
-// The view of arrivals lists the pending ones, and the log records the outcomes. A table has the time of the next retry.
+// The view of arrivals lists the pending ones, and the log records the outcomes. A table has the time of the next
+// retry.
 package fetch
 
 import (
@@ -39,7 +40,8 @@ type Options struct {
 	Leases *schema.Leases
 	Store  eventstore.Store
 	Log    *slog.Logger
-	// Secrets returns the secrets that an event of an intake set. The error wraps intake.ErrNoSecrets if there are none.
+	// Secrets returns the secrets that an event of an intake set. The error wraps intake.ErrNoSecrets if there are
+	// none.
 	Secrets func(ctx context.Context, intakeID, eventID string) (intake.Secrets, error)
 	// Finish appends the outcome of the fetch to an arrival.
 	Finish func(context.Context, command.FinishArrival) (command.ArrivalReceived, error)
@@ -52,8 +54,8 @@ type Options struct {
 	Attempted func(took time.Duration, success bool)
 }
 
-// Fetcher fetches the content of pending arrivals. Any number of fetchers may run on one database; one at a time is active. If it is
-// killed, the next one repeats its unfinished fetches.
+// Fetcher fetches the content of pending arrivals. Any number of fetchers may run on one database; one at a time is
+// active. If it is killed, the next one repeats its unfinished fetches.
 type Fetcher struct {
 	Options
 	work   eventstore.Background
@@ -61,8 +63,9 @@ type Fetcher struct {
 	wake   chan struct{}
 
 	mu       sync.Mutex
-	inFlight map[string]string              // intakes by arrival id
-	finished map[string]eventstore.Position // by arrival id: the view may show the arrival as received until it reaches the position
+	inFlight map[string]string // intakes by arrival id
+	// by arrival id: the view may show the arrival as received until it reaches the position
+	finished map[string]eventstore.Position
 }
 
 // New returns a Fetcher.
@@ -74,8 +77,9 @@ func New(o Options) *Fetcher {
 		o.Timeout = 15 * time.Second
 	}
 	return &Fetcher{
-		Options: o, work: eventstore.Background{Work: "fetch the content of arrivals", Interval: retryPause, Log: o.Log},
-		client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), wake: make(chan struct{}, 1),
+		Options: o,
+		work:    eventstore.Background{Work: "fetch the content of arrivals", Interval: retryPause, Log: o.Log},
+		client:  outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -180,8 +184,8 @@ type pending struct {
 	attempts                     int // before this one
 }
 
-// due returns the due arrivals, of each intake at most as many as it has free slots, and marks them as in flight. It visits the intakes by
-// index, so that a long queue of one intake costs the others nothing.
+// due returns the due arrivals, of each intake at most as many as it has free slots, and marks them as in flight. It
+// visits the intakes by index, so that a long queue of one intake costs the others nothing.
 func (f *Fetcher) due(ctx context.Context) ([]pending, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,7 +202,8 @@ func (f *Fetcher) due(ctx context.Context) ([]pending, error) {
 		WITH RECURSIVE waiting (id) AS (
 		    (SELECT intake_id FROM views.arrival WHERE state = 'received' ORDER BY intake_id LIMIT 1)
 		    UNION ALL
-		    SELECT (SELECT a.intake_id FROM views.arrival a WHERE a.state = 'received' AND a.intake_id > w.id ORDER BY a.intake_id LIMIT 1)
+		    SELECT (SELECT a.intake_id FROM views.arrival a WHERE a.state = 'received' AND a.intake_id > w.id
+		      ORDER BY a.intake_id LIMIT 1)
 		      FROM waiting w WHERE w.id IS NOT NULL
 		)
 		SELECT d.account, w.id, d.arrival_id, d.attempts
@@ -206,7 +211,8 @@ func (f *Fetcher) due(ctx context.Context) ([]pending, error) {
 		 CROSS JOIN LATERAL (
 		       SELECT a.account, a.arrival_id, coalesce(t.attempts, 0) AS attempts
 		         FROM views.arrival a LEFT JOIN delivery.fetch t USING (arrival_id)
-		        WHERE a.intake_id = w.id AND a.state = 'received' AND (t.due_at IS NULL OR t.due_at <= now()) AND a.arrival_id <> ALL ($1)
+		        WHERE a.intake_id = w.id AND a.state = 'received' AND (t.due_at IS NULL OR t.due_at <= now())
+		        AND a.arrival_id <> ALL ($1)
 		        ORDER BY a.position LIMIT $2) d
 		 WHERE w.id IS NOT NULL`, excluded, perIntake)
 	if err != nil {
@@ -233,13 +239,15 @@ func (f *Fetcher) due(ctx context.Context) ([]pending, error) {
 	return due, nil
 }
 
-// forget removes finished arrivals that the view has passed. An arrival that the view then shows as received must be fetched again.
+// forget removes finished arrivals that the view has passed. An arrival that the view then shows as received must be
+// fetched again.
 func (f *Fetcher) forget(ctx context.Context) error {
 	if len(f.finished) == 0 {
 		return nil
 	}
 	var reached int64
-	if err := f.Pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1`, schema.Arrival).Scan(&reached); err != nil {
+	if err := f.Pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1`,
+		schema.Arrival).Scan(&reached); err != nil {
 		return err
 	}
 	maps.DeleteFunc(f.finished, func(_ string, at eventstore.Position) bool { return int64(at) <= reached })
@@ -311,7 +319,8 @@ func (f *Fetcher) recordOutcome(ctx context.Context, p pending, err error) {
 		return
 	}
 	if ctx.Err() == nil {
-		f.Log.Warn("content of an arrival not fetched, retrying", slog.String("arrivalId", p.arrivalID), slog.Any("error", err))
+		f.Log.Warn("content of an arrival not fetched, retrying", slog.String("arrivalId", p.arrivalID),
+			slog.Any("error", err))
 		f.record(ctx, p, "", p.attempts, afterFailure)
 	}
 }
@@ -345,7 +354,8 @@ func (f *Fetcher) log(p pending, r result) {
 func (f *Fetcher) record(ctx context.Context, p pending, wrong string, attempts int, wait time.Duration) {
 	batch := &pgx.Batch{}
 	batch.Queue(`INSERT INTO delivery.fetch (arrival_id, attempts, due_at) VALUES ($1, $2, now() + $3)
-	                 ON CONFLICT (arrival_id) DO UPDATE SET attempts = excluded.attempts, due_at = excluded.due_at`, p.arrivalID, attempts, wait)
+	                 ON CONFLICT (arrival_id) DO UPDATE
+	                 SET attempts = excluded.attempts, due_at = excluded.due_at`, p.arrivalID, attempts, wait)
 	if wrong != "" {
 		queueFailure(batch, p, wrong)
 	}
@@ -355,7 +365,8 @@ func (f *Fetcher) record(ctx context.Context, p pending, wrong string, attempts 
 // queueFailure queues the statement that sets the failure of an intake.
 func queueFailure(to *pgx.Batch, p pending, wrong string) {
 	to.Queue(`INSERT INTO delivery.fetch_failure (intake_id, error, failed_at) VALUES ($1, $2, now())
-	              ON CONFLICT (intake_id) DO UPDATE SET error = excluded.error, failed_at = excluded.failed_at`, p.intakeID, wrong)
+	              ON CONFLICT (intake_id) DO UPDATE
+	              SET error = excluded.error, failed_at = excluded.failed_at`, p.intakeID, wrong)
 }
 
 func (f *Fetcher) send(ctx context.Context, p pending, batch *pgx.Batch) {
@@ -406,12 +417,14 @@ func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) 
 	if err != nil {
 		return result{wrong: "was not fetched: the answer " + err.Error()}
 	}
-	r.raw = event.ArrivalRaw{ContentType: "application/json", Headers: a.Raw.Headers, Query: a.Raw.Query}.WithBody(merged)
+	r.raw = event.ArrivalRaw{
+		ContentType: "application/json", Headers: a.Raw.Headers, Query: a.Raw.Query,
+	}.WithBody(merged)
 	return r
 }
 
-// get makes the request. The body is nil if the response has none to use. The result contains nothing of the address, which has the access
-// token.
+// get makes the request. The body is nil if the response has none to use. The result contains nothing of the address,
+// which has the access token.
 func (f *Fetcher) get(ctx context.Context, address string) ([]byte, result) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

@@ -119,8 +119,9 @@ func (s *scene) arrival(t *testing.T, intakeID, leadgenID string) string {
 	id := s.NewID()
 	raw := event.ArrivalRaw{ContentType: "application/json", Headers: map[string]string{"x": "y"}}
 	s.Append(t, account, event.ArrivalStream(id), event.ArrivalReceived{
-		IntakeID: intakeID, ReceivedAt: projectiontest.Start, ExpiresAt: projectiontest.Start.AddDate(10, 0, 0), DeliveryID: leadgenID,
-		Raw: raw.WithBody([]byte(`{"leadgen_id": ` + leadgenID + `, "page_id": "77"}`)),
+		IntakeID: intakeID, ReceivedAt: projectiontest.Start, ExpiresAt: projectiontest.Start.AddDate(10, 0, 0),
+		DeliveryID: leadgenID,
+		Raw:        raw.WithBody([]byte(`{"leadgen_id": ` + leadgenID + `, "page_id": "77"}`)),
 	})
 	return id
 }
@@ -130,8 +131,9 @@ func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func
 	t.Helper()
 	leases := schema.NewLeases(s.Pool.Config().ConnConfig)
 	o := fetch.Options{
-		Pool: s.Pool, Leases: leases, Store: s.Store, Log: slog.New(slog.NewTextHandler(&s.logged, nil)), AllowPrivateTargets: true,
-		Schedule: []time.Duration{time.Millisecond, time.Millisecond}, Timeout: projectiontest.Soon,
+		Pool: s.Pool, Leases: leases, Store: s.Store, Log: slog.New(slog.NewTextHandler(&s.logged, nil)),
+		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond},
+		Timeout: projectiontest.Soon,
 		Secrets: func(context.Context, string, string) (intake.Secrets, error) {
 			return intake.Secrets{AccessToken: token}, nil
 		},
@@ -166,10 +168,14 @@ func (s *scene) end(t *testing.T, f command.FinishArrival) error {
 	s.ended[f.ArrivalID] = append(s.ended[f.ArrivalID], f)
 	if len(f.Wrong) > 0 {
 		reason := event.ArrivalReason{Field: f.Wrong[0].Field, Message: f.Wrong[0].Message}
-		s.Append(t, account, event.ArrivalStream(f.ArrivalID), event.ArrivalQuarantined{Reasons: []event.ArrivalReason{reason}})
+		s.Append(t, account, event.ArrivalStream(f.ArrivalID), event.ArrivalQuarantined{
+			Reasons: []event.ArrivalReason{reason},
+		})
 		return nil
 	}
-	s.Append(t, account, event.ArrivalStream(f.ArrivalID), event.ArrivalFetched{Raw: f.Fetched}, event.ArrivalCaptured{LeadID: s.NewID(), EventID: s.NewID()})
+	s.Append(t, account, event.ArrivalStream(f.ArrivalID), event.ArrivalFetched{Raw: f.Fetched}, event.ArrivalCaptured{
+		LeadID: s.NewID(), EventID: s.NewID(),
+	})
 	return nil
 }
 
@@ -187,7 +193,8 @@ func (s *scene) await(t *testing.T, arrivalID string) command.FinishArrival {
 
 func (s *scene) failure(t *testing.T, intakeID string) (text string) {
 	t.Helper()
-	err := s.Pool.QueryRow(t.Context(), `SELECT coalesce(max(error), '') FROM delivery.fetch_failure WHERE intake_id = $1`, intakeID).Scan(&text)
+	err := s.Pool.QueryRow(t.Context(),
+		`SELECT coalesce(max(error), '') FROM delivery.fetch_failure WHERE intake_id = $1`, intakeID).Scan(&text)
 	require.NoError(t, err)
 	return text
 }
@@ -206,7 +213,9 @@ func TestFetcher_FetchesOnce(t *testing.T) {
 	require.Equal(t, map[string]string{"x": "y"}, got.Fetched.Headers)
 	body, err := got.Fetched.Bytes()
 	require.NoError(t, err)
-	require.JSONEq(t, `{"id": "1", "field_data": [{"name": "email", "values": ["asha@example.com"]}], "leadgen_id": 11, "page_id": "77"}`, string(body))
+	require.JSONEq(t,
+		`{"id": "1", "field_data": [{"name": "email", "values": ["asha@example.com"]}], "leadgen_id": 11, `+
+			`"page_id": "77"}`, string(body))
 
 	later := s.arrival(t, s.intake(t, g.URL), "12")
 	s.await(t, later)
@@ -234,14 +243,19 @@ func TestFetcher_Failures(t *testing.T) {
 		asked  int
 		wrong  string
 	}{
-		"expired token": {answer(400, `{"error": {"message": "about asha@example.com", "code": 190}}`), 1, "the API answered 400, code 190"},
-		"unknown lead":  {answer(404, `no JSON`), 1, "the API answered 404"},
-		"gone":          {answer(410, ``), 1, "the API answered 410"},
-		"broken":        {answer(500, ``), 3, "the API answered 500"},
-		"busy":          {answer(400, `{"error": {"code": 4, "is_transient": true}}`), 3, "the API answered 400, code 4"},
-		"moved":         {answer(302, ``), 3, "the API answered 302"},
-		"no lead":       {answer(200, `{}`), 3, "the answer is not a lead of Meta's Graph API"},
-		"too large":     {answer(200, strings.Repeat(" ", 600<<10)), 1, "the answer is too large"},
+		"expired token": {
+			answer(400, `{"error": {"message": "about asha@example.com", "code": 190}}`), 1,
+			"the API answered 400, code 190",
+		},
+		"unknown lead": {answer(404, `no JSON`), 1, "the API answered 404"},
+		"gone":         {answer(410, ``), 1, "the API answered 410"},
+		"broken":       {answer(500, ``), 3, "the API answered 500"},
+		"busy": {
+			answer(400, `{"error": {"code": 4, "is_transient": true}}`), 3, "the API answered 400, code 4",
+		},
+		"moved":     {answer(302, ``), 3, "the API answered 302"},
+		"no lead":   {answer(200, `{}`), 3, "the answer is not a lead of Meta's Graph API"},
+		"too large": {answer(200, strings.Repeat(" ", 600<<10)), 1, "the answer is too large"},
 		"hangs up": {func(_ int, w http.ResponseWriter, _ *http.Request) {
 			panic(http.ErrAbortHandler)
 		}, 3, "EOF"},
@@ -259,7 +273,9 @@ func TestFetcher_Failures(t *testing.T) {
 		require.Equal(t, "body", got.Wrong[0].Field, name)
 		require.Equal(t, "was not fetched: "+c.wrong, got.Wrong[0].Message, name)
 		require.Equal(t, c.asked, g.times("21"), name)
-		require.Eventually(t, func() bool { return s.failure(t, intakeID) == got.Wrong[0].Message }, projectiontest.Soon, time.Millisecond, name)
+		require.Eventually(t, func() bool {
+			return s.failure(t, intakeID) == got.Wrong[0].Message
+		}, projectiontest.Soon, time.Millisecond, name)
 	}
 	require.NotContains(t, s.logged.String(), token)
 	require.NotContains(t, s.logged.String(), "asha")
@@ -285,7 +301,9 @@ func TestFetcher_RecoversFromFailures(t *testing.T) {
 	s.fetcher(t)
 	intakeID := s.intake(t, g.URL)
 	id := s.arrival(t, intakeID, "31")
-	require.Eventually(t, func() bool { return s.failure(t, intakeID) == "was not fetched: the API answered 503" }, projectiontest.Soon, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.failure(t, intakeID) == "was not fetched: the API answered 503"
+	}, projectiontest.Soon, time.Millisecond)
 	close(reached)
 	require.Empty(t, s.await(t, id).Wrong)
 	require.Eventually(t, func() bool { return s.failure(t, intakeID) == "" }, projectiontest.Soon, time.Millisecond)
@@ -360,7 +378,9 @@ func TestFetcher_Timeout(t *testing.T) {
 	stop := s.fetcher(t, func(o *fetch.Options) { o.Timeout = 20 * time.Millisecond })
 	intakeID := s.intake(t, g.URL)
 	s.arrival(t, intakeID, "61")
-	require.Eventually(t, func() bool { return s.failure(t, intakeID) == "was not fetched: the API did not answer in time" }, projectiontest.Soon, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return s.failure(t, intakeID) == "was not fetched: the API did not answer in time"
+	}, projectiontest.Soon, time.Millisecond)
 	stop()
 	require.NotContains(t, s.logged.String(), token)
 }
@@ -417,7 +437,8 @@ func TestFetcher_WithoutAccess(t *testing.T) {
 	s.fetcher(t, func(o *fetch.Options) {
 		o.Secrets = func(context.Context, string, string) (intake.Secrets, error) { return intake.Secrets{}, nil }
 	})
-	require.Equal(t, "was not fetched: the intake has no accessToken", s.await(t, s.arrival(t, s.intake(t, g.URL), "81")).Wrong[0].Message)
+	require.Equal(t, "was not fetched: the intake has no accessToken",
+		s.await(t, s.arrival(t, s.intake(t, g.URL), "81")).Wrong[0].Message)
 	deleted := s.intake(t, g.URL)
 	s.Append(t, account, event.IntakeStream(deleted), event.IntakeDeleted{})
 	require.Equal(t, "was not fetched: the intake is deleted", s.await(t, s.arrival(t, deleted, "82")).Wrong[0].Message)
@@ -447,7 +468,9 @@ func TestFetcher_LostArrival(t *testing.T) {
 	id := s.arrival(t, s.intake(t, g.URL), "95")
 	require.Eventually(t, func() bool {
 		var later bool
-		err := s.Pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM delivery.fetch WHERE arrival_id = $1 AND due_at > now() + interval '10 minutes')`, id).Scan(&later)
+		err := s.Pool.QueryRow(t.Context(),
+			`SELECT EXISTS (SELECT FROM delivery.fetch WHERE arrival_id = $1
+				AND due_at > now() + interval '10 minutes')`, id).Scan(&later)
 		return err == nil && later
 	}, projectiontest.Soon, time.Millisecond)
 	require.Empty(t, s.outcomes(id))

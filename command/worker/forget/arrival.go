@@ -8,7 +8,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// DiscardArrival discards an arrival of the account: its content can no longer be read. The errors are those of facts and of the keys.
+// DiscardArrival discards an arrival of the account: its content can no longer be read. The errors are those of facts
+// and of the keys.
 func (e Eraser) DiscardArrival(ctx context.Context, facts command.Erasure, id string) (eventstore.Position, error) {
 	return facts.DiscardArrival(ctx, id, e.destroyArrival(id))
 }

@@ -39,7 +39,8 @@ func (d Database) Await(ctx context.Context, position eventstore.Position) error
 			       SELECT FROM unnest($1::text[]) AS v (name) LEFT JOIN views.checkpoint c ON c.projector = v.name
 			        WHERE coalesce(c.position, 0) < $3)
 			    OR EXISTS (SELECT FROM delivery.checkpoint WHERE projector = $2 AND position < $3)`,
-			[]string{schema.Lead, schema.Touch, schema.VisitorActivity, schema.Arrival}, schema.FanOut, int64(position)).Scan(&behind)
+			[]string{schema.Lead, schema.Touch, schema.VisitorActivity, schema.Arrival}, schema.FanOut,
+			int64(position)).Scan(&behind)
 		switch {
 		case err == nil && !behind:
 			return nil
@@ -63,7 +64,8 @@ const arrivalsAtOnce = 500
 func (d Database) Arrivals(ctx context.Context, account string, leads []string) (ids []string, err error) {
 	rows, err := d.Pool.Query(ctx, `
 		SELECT arrival_id FROM views.arrival
-		 WHERE kept AND account = $1 AND (lead_id <> '' AND lead_id = ANY ($2) OR other_lead_id <> '' AND other_lead_id = ANY ($2))
+		 WHERE kept AND account = $1 AND (lead_id <> '' AND lead_id = ANY ($2) OR other_lead_id <> ''
+		   AND other_lead_id = ANY ($2))
 		 LIMIT $3`, account, leads, arrivalsAtOnce)
 	if err != nil {
 		return nil, schema.Unavailable(err)
@@ -72,22 +74,28 @@ func (d Database) Arrivals(ctx context.Context, account string, leads []string) 
 	return ids, schema.Unavailable(err)
 }
 
-// Linked implements Views. It reads the account's leads once for all visitors, because an index would slow down every capture and only
-// serve erasures.
-func (d Database) Linked(ctx context.Context, account string, visitors []string, before eventstore.Position) (map[string]bool, error) {
+// Linked implements Views. It reads the account's leads once for all visitors, because an index would slow down every
+// capture and only serve erasures.
+func (d Database) Linked(
+	ctx context.Context, account string, visitors []string, before eventstore.Position,
+) (map[string]bool, error) {
 	linked := map[string]bool{}
 	if len(visitors) == 0 {
 		return linked, nil
 	}
 	rows, err := d.Pool.Query(ctx, `
 		WITH ids AS MATERIALIZED (
-		     SELECT DISTINCT stream, visitor_id FROM views.visitor_activity WHERE stream = ANY ($2) AND account = $1 AND position < $3
+		     SELECT DISTINCT stream, visitor_id FROM views.visitor_activity WHERE stream = ANY ($2) AND account = $1
+		     AND position < $3
 		), taken AS MATERIALIZED (
-		     SELECT DISTINCT v.id FROM views.lead l CROSS JOIN LATERAL json_array_elements_text(l.state -> 'visitorIds') AS v (id)
-		      WHERE l.account = $1 AND json_typeof(l.state -> 'visitorIds') = 'array' AND v.id IN (SELECT visitor_id FROM ids)
+		     SELECT DISTINCT v.id FROM views.lead l CROSS
+		     JOIN LATERAL json_array_elements_text(l.state -> 'visitorIds') AS v (id)
+		      WHERE l.account = $1 AND json_typeof(l.state -> 'visitorIds') = 'array'
+		      AND v.id IN (SELECT visitor_id FROM ids)
 		        AND EXISTS (SELECT FROM ids)
 		)
-		SELECT i.stream, bool_or(t.id IS NOT NULL) FROM ids i LEFT JOIN taken t ON t.id = i.visitor_id GROUP BY i.stream`,
+		SELECT i.stream, bool_or(t.id IS NOT NULL) FROM ids i LEFT JOIN taken t ON t.id = i.visitor_id
+		GROUP BY i.stream`,
 		account, visitors, int64(before))
 	if err != nil {
 		return nil, schema.Unavailable(err)
@@ -103,7 +111,9 @@ func (d Database) Linked(ctx context.Context, account string, visitors []string,
 
 // DeleteFromCopies implements Views. It covers copies as of a day, and copies left by an interrupted replay.
 func (d Database) DeleteFromCopies(ctx context.Context, gone projection.Forgotten) error {
-	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return projection.DeleteFromCopies(ctx, tx, gone) }))
+	return schema.Unavailable(pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
+		return projection.DeleteFromCopies(ctx, tx, gone)
+	}))
 }
 
 // HasCopies implements Views.
@@ -121,7 +131,8 @@ type KeptValue struct {
 	Value string
 }
 
-// Kept returns the campaign parameters of the touches of leads and of their visitors, sorted. Sealed values are left out.
+// Kept returns the campaign parameters of the touches of leads and of their visitors, sorted. Sealed values are left
+// out.
 func (d Database) Kept(ctx context.Context, account string, leads []string) ([]KeptValue, error) {
 	rows, err := d.Pool.Query(ctx, `
 		WITH arrival AS (
@@ -130,10 +141,12 @@ func (d Database) Kept(ctx context.Context, account string, leads []string) ([]K
 		         SELECT * FROM arrival
 		          UNION ALL
 		         SELECT v.* FROM views.touch v
-		          WHERE v.account = $1 AND v.kind = 'visit' AND v.visitor <> '' AND v.visitor IN (SELECT visitor FROM arrival))
+		          WHERE v.account = $1 AND v.kind = 'visit' AND v.visitor <> ''
+		          AND v.visitor IN (SELECT visitor FROM arrival))
 		SELECT DISTINCT p.name, p.value
 		  FROM seen CROSS JOIN LATERAL (VALUES
-		       ('utm_source', utm_source), ('utm_medium', utm_medium), ('utm_campaign', utm_campaign), ('utm_id', utm_id)) AS p (name, value)
+		       ('utm_source', utm_source), ('utm_medium', utm_medium), ('utm_campaign', utm_campaign),
+		       ('utm_id', utm_id)) AS p (name, value)
 		 WHERE p.value <> '' ORDER BY p.name, p.value`, account, leads)
 	if err != nil {
 		return nil, schema.Unavailable(err)

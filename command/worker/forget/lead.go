@@ -18,10 +18,11 @@ type LeadErased struct {
 	Position eventstore.Position
 }
 
-// EraseLead erases a lead, the leads that were joined into it, and its visitors that no other lead is linked with. The errors are
-// those of facts, of the keys and of the views.
+// EraseLead erases a lead, the leads that were joined into it, and its visitors that no other lead is linked with. The
+// errors are those of facts, of the keys and of the views.
 func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID string) (done LeadErased, err error) {
-	// 1. The fact, and the claims that it releases, in one append. It names the joined leads, a limited number of visitors, and the hashes of
+	// 1. The fact, and the claims that it releases, in one append. It names the joined leads, a limited number of
+	//    visitors, and the hashes of
 	// the keys that step 3 destroys.
 	erased, at, again, err := facts.EraseLead(ctx, leadID, e.Keys)
 	if err != nil {
@@ -40,13 +41,15 @@ func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID str
 		}
 	}
 
-	// 3. The keys of the leads and, after a restore, the restored keys of visitors. If a lead left another one, the keys of the other's events
+	// 3. The keys of the leads and, after a restore, the restored keys of visitors. If a lead left another one, the
+	//    keys of the other's events
 	// of before that split too: the split restates the other lead under a new key.
 	if err := e.Keys.Destroy(ctx, leadStreams(leads)...); err != nil {
 		return done, err
 	}
 	for _, origin := range erased.Origins {
-		if err := e.Keys.DestroyBefore(ctx, event.LeadStream(origin.LeadID), eventstore.Revision(origin.Before)); err != nil {
+		if err := e.Keys.DestroyBefore(ctx, event.LeadStream(origin.LeadID),
+			eventstore.Revision(origin.Before)); err != nil {
 			return done, err
 		}
 	}
@@ -77,9 +80,11 @@ func (e Eraser) EraseLead(ctx context.Context, facts command.Erasure, leadID str
 	return done, e.Views.DeleteFromCopies(ctx, projection.Forgotten{Leads: leads, Origins: erased.Origins})
 }
 
-// eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the position of the last
-// fact, or the given one.
-func (e Eraser) eraseArrivals(ctx context.Context, facts command.Erasure, leads []string, last eventstore.Position) (eventstore.Position, error) {
+// eraseArrivals erases the arrivals of leads, each with a key and a fact, until the view has none. It returns the
+// position of the last fact, or the given one.
+func (e Eraser) eraseArrivals(
+	ctx context.Context, facts command.Erasure, leads []string, last eventstore.Position,
+) (eventstore.Position, error) {
 	for {
 		arrivals, err := e.Views.Arrivals(ctx, facts.Account(), leads)
 		if err != nil || len(arrivals) == 0 {
@@ -98,8 +103,9 @@ func (e Eraser) eraseArrivals(ctx context.Context, facts command.Erasure, leads 
 	}
 }
 
-// forgetUnlinked forgets the visitors of an erased lead that no other lead is linked with: a fact and a key for each, then the views, then
-// their copies. Visitors that the views no longer show were forgotten by an earlier call, except in copies.
+// forgetUnlinked forgets the visitors of an erased lead that no other lead is linked with: a fact and a key for each,
+// then the views, then their copies. Visitors that the views no longer show were forgotten by an earlier call, except
+// in copies.
 func (e Eraser) forgetUnlinked(ctx context.Context, facts command.Erasure, visitors []string, done *LeadErased) error {
 	if len(visitors) == 0 {
 		return nil
@@ -121,7 +127,9 @@ func (e Eraser) forgetUnlinked(ctx context.Context, facts command.Erasure, visit
 			continue
 		}
 		// The key is destroyed before the fact is appended. Until then, the views show that the erasure is unfinished.
-		at, err := facts.ForgetUnlinked(ctx, stream, func(ctx context.Context) error { return e.Keys.Destroy(ctx, stream) })
+		at, err := facts.ForgetUnlinked(ctx, stream, func(ctx context.Context) error {
+			return e.Keys.Destroy(ctx, stream)
+		})
 		if err != nil {
 			return err
 		}
@@ -141,7 +149,8 @@ func (e Eraser) forgetUnlinked(ctx context.Context, facts command.Erasure, visit
 
 // Unfinished reports whether the erasure of leads and visitors at a position lacks a step.
 func (e Eraser) Unfinished(
-	ctx context.Context, account string, leads []string, origins []event.SplitOrigin, visitors []string, erased eventstore.Position,
+	ctx context.Context, account string, leads []string, origins []event.SplitOrigin, visitors []string,
+	erased eventstore.Position,
 ) (bool, error) {
 	if held, err := e.Keys.HasKeys(ctx, leadStreams(leads)...); held || err != nil {
 		return held, err

@@ -68,7 +68,10 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	}
 	visitor := func(n int) string { return fmt.Sprintf("visitor-%d", n) }
 	created := func(visitorID string) event.Data {
-		return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"}, Source: "website", VisitorID: visitorID}
+		return event.LeadCreated{
+			ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: "new", Temperature: "warm"},
+			Source: "website", VisitorID: visitorID,
+		}
 	}
 	const visitors = 2*lead.MaxVisitors + 5 // two pages of visitors that the fact does not name
 	id := w.NewID()
@@ -83,11 +86,15 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	linked, others := visitors-1, []int{0, lead.MaxVisitors - 1, lead.MaxVisitors, 2*lead.MaxVisitors - 1, visitors - 2}
 	appendTo(event.LeadStream(w.NewID()), created(visitor(linked)))
 	for _, n := range append(others, linked) {
-		appendTo(names.Visitor("acme", visitor(n)), event.VisitorActed{VisitorID: visitor(n), Kind: "click", At: time.Now()})
+		appendTo(names.Visitor("acme", visitor(n)), event.VisitorActed{
+			VisitorID: visitor(n), Kind: "click", At: time.Now(),
+		})
 	}
 	projectiontest.Await(t, runner)
 
-	facts := command.NewHandlers(command.Options{Store: store, Claims: names, Log: log}).Erasure(command.Caller{Account: "acme"})
+	facts := command.NewHandlers(command.Options{
+		Store: store, Claims: names, Log: log,
+	}).Erasure(command.Caller{Account: "acme"})
 	views := forget.Database{Pool: w.Pool, Timeout: time.Minute}
 	_, err = forget.Eraser{Keys: killedKeys{store, event.LeadPrefix}, Views: views}.EraseLead(t.Context(), facts, id)
 	require.ErrorIs(t, err, errKilled)
@@ -108,9 +115,11 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 			}
 			require.Equal(t, n != linked, r.Erased, n)
 		}
-		shown := pgtest.Value[bool](t, w.Pool, `SELECT EXISTS (SELECT FROM views.visitor_activity WHERE stream = $1)`, stream)
+		shown := pgtest.Value[bool](t, w.Pool,
+			`SELECT EXISTS (SELECT FROM views.visitor_activity WHERE stream = $1)`, stream)
 		require.Equal(t, n == linked, shown, n)
 		require.Equal(t, n != linked, facts == 1, n)
 	}
-	require.Equal(t, 0, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM person.key WHERE stream = $1`, event.LeadStream(id)))
+	require.Equal(t, 0,
+		pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM person.key WHERE stream = $1`, event.LeadStream(id)))
 }

@@ -97,7 +97,8 @@ func newPlace(t *testing.T, engine string) *place {
 	}
 	p.directory = command.NewDirectory(w.Store, p.now)
 	p.handlers = command.NewHandlers(command.Options{
-		Store: w.Store, Claims: claim.NewNames(bytes.Repeat([]byte{2}, 32)), Directory: p.directory, Log: log, Now: p.now,
+		Store: w.Store, Claims: claim.NewNames(bytes.Repeat([]byte{2}, 32)), Directory: p.directory, Log: log,
+		Now: p.now,
 	})
 	p.eraser = forget.Eraser{Keys: p.sealed, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}}
 	p.reader = query.New(w.Pool, w.Store)
@@ -158,7 +159,8 @@ type customer struct {
 	intake string
 }
 
-// customer makes an account whose contacts are never shared, so that strangers merge, with an intake and an endpoint for webhooks.
+// customer makes an account whose contacts are never shared, so that strangers merge, with an intake and an endpoint
+// for webhooks.
 func (p *place) customer() *customer {
 	p.accounts++
 	id := fmt.Sprintf("account-%d", p.accounts)
@@ -310,8 +312,8 @@ func (c *customer) touchOwners(t require.TestingT, at eventstore.Position) (owne
 	}
 }
 
-// history is a random history of a customer, beside a model of which lead has which arrivals. Each arrival has a mark, which is readable as
-// long as the lead that has the arrival is not erased.
+// history is a random history of a customer, beside a model of which lead has which arrivals. Each arrival has a mark,
+// which is readable as long as the lead that has the arrival is not erased.
 type history struct {
 	*customer
 	t       *testing.T
@@ -377,7 +379,8 @@ func (h *history) step() {
 
 func (h *history) arrives() {
 	mark := fmt.Sprintf("Mark%s%03dx", h.caller.Account[8:], len(h.marks))
-	body := fmt.Sprintf(`{"phone":"+9198765001%02[1]d","email":"p%[2]d@example.org","name":%[3]q,"customFields":{"of":%[3]q},
+	body :=
+		fmt.Sprintf(`{"phone":"+9198765001%02[1]d","email":"p%[2]d@example.org","name":%[3]q,"customFields":{"of":%[3]q},
 		"metadata":{"source":"website","ref":%[3]q}}`, h.random.IntN(6), h.random.IntN(4), mark)
 	id, touch, post := h.capture(h.t, body, pick(h, []string{"", "", "website", "whatsapp", "facebook_ad"}))
 	if id == "" {
@@ -538,8 +541,8 @@ func (s stranger) body(source string) string {
 		"metadata":{"source":%[3]q,"userAgent":"%[2]s-browser","utm_content":"%[2]s-utm"}}`, s.phone, s.name, source)
 }
 
-// Two strangers were one lead, by a contact or by a join, and are told apart. The erasure of either leaves nothing of the person in any table
-// of the database, and everything of the other.
+// Two strangers were one lead, by a contact or by a join, and are told apart. The erasure of either leaves nothing of
+// the person in any table of the database, and everything of the other.
 func TestEraseLead_AfterSplit(t *testing.T) {
 	t.Parallel()
 	asha, bala := stranger{"Asharao", "+919876512341"}, stranger{"Balakumar", "+919876512352"}
@@ -654,8 +657,8 @@ func TestEraseLead_AfterJoinsAndSplit(t *testing.T) {
 	p.sameAfresh(t)
 }
 
-// A split moves kept posts to the lead that leaves. An erasure that is killed before it erases these is unfinished, and its repeat erases them
-// and no other.
+// A split moves kept posts to the lead that leaves. An erasure that is killed before it erases these is unfinished, and
+// its repeat erases them and no other.
 func TestEraseLead_KilledBeforeMovedArrivals(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "memory")
@@ -676,7 +679,8 @@ func TestEraseLead_KilledBeforeMovedArrivals(t *testing.T) {
 	done, err := killed.EraseLead(t.Context(), c.handlers.Erasure(c.caller), split.Leaves.ID)
 	require.ErrorIs(t, err, errKilled)
 	unfinished := func() bool {
-		is, err := p.eraser.Unfinished(t.Context(), c.caller.Account, done.Leads, split.Leaves.Origins, nil, done.Position)
+		is, err := p.eraser.Unfinished(t.Context(), c.caller.Account, done.Leads,
+			split.Leaves.Origins, nil, done.Position)
 		require.NoError(t, err)
 		return is
 	}

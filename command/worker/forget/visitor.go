@@ -20,9 +20,11 @@ type VisitorForgotten struct {
 	Position  eventstore.Position
 }
 
-// ForgetVisitor forgets the activities of a visitor that cannot be read because their key is lost. With finish it only finishes an earlier
-// call. The errors are ErrNotLost and those of facts, of the keys and of the views.
-func (e Eraser) ForgetVisitor(ctx context.Context, facts command.Erasure, stream string, finish bool) (done VisitorForgotten, err error) {
+// ForgetVisitor forgets the activities of a visitor that cannot be read because their key is lost. With finish it only
+// finishes an earlier call. The errors are ErrNotLost and those of facts, of the keys and of the views.
+func (e Eraser) ForgetVisitor(
+	ctx context.Context, facts command.Erasure, stream string, finish bool,
+) (done VisitorForgotten, err error) {
 	// 1. The fact. It names the lost keys, unless no activity can be read.
 	done.Position, done.Again, done.Remaining, err = facts.ForgetLost(ctx, stream, finish)
 	switch {
@@ -47,8 +49,8 @@ func (e Eraser) ForgetVisitor(ctx context.Context, facts command.Erasure, stream
 	return done, e.Views.DeleteFromCopies(ctx, projection.Forgotten{Keys: map[string][]int64{stream: lost}})
 }
 
-// DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed with a new key, and
-// are kept.
+// DeleteVisitor forgets all activities of a visitor, whether or not a lead is linked with them. Later ones are sealed
+// with a new key, and are kept.
 func (e Eraser) DeleteVisitor(ctx context.Context, facts command.Erasure, stream string) (VisitorForgotten, error) {
 	_, readable, _, err := facts.Visitor(ctx, stream)
 	if err != nil {
@@ -57,8 +59,8 @@ func (e Eraser) DeleteVisitor(ctx context.Context, facts command.Erasure, stream
 	return e.forgetAll(ctx, facts, stream, readable)
 }
 
-// ExpireVisitor does the same as DeleteVisitor if the visitor's last activity is older than a time. Concurrent calls for one visitor are
-// safe.
+// ExpireVisitor does the same as DeleteVisitor if the visitor's last activity is older than a time. Concurrent calls
+// for one visitor are safe.
 func (e Eraser) ExpireVisitor(ctx context.Context, facts command.Erasure, stream string, before time.Time) error {
 	last, readable, _, err := facts.Visitor(ctx, stream)
 	if err != nil || !last.Before(before) {
@@ -72,7 +74,9 @@ func (e Eraser) ExpireVisitor(ctx context.Context, facts command.Erasure, stream
 }
 
 // forgetAll destroys the key of the readable activities of a visitor, and forgets all that cannot be read then.
-func (e Eraser) forgetAll(ctx context.Context, facts command.Erasure, stream string, readable bool) (VisitorForgotten, error) {
+func (e Eraser) forgetAll(
+	ctx context.Context, facts command.Erasure, stream string, readable bool,
+) (VisitorForgotten, error) {
 	if readable {
 		if err := e.Keys.Destroy(ctx, stream); err != nil {
 			return VisitorForgotten{}, err

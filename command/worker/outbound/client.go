@@ -1,5 +1,5 @@
-// Package outbound makes requests to URLs that customers chose: a client that connects only to public addresses, and the schedule of
-// retries.
+// Package outbound makes requests to URLs that customers chose: a client that connects only to public addresses, and
+// the schedule of retries.
 package outbound
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/leadlog/leadlog/command/webhook"
 )
 
-// NewClient returns a client that follows no redirects and uses no proxy. Unless private targets are allowed, it connects only to
-// public addresses. Its errors may name addresses and, with their query, URLs: see PublicError.
+// NewClient returns a client that follows no redirects and uses no proxy. Unless private targets are allowed, it
+// connects only to public addresses. Its errors may name addresses and, with their query, URLs: see PublicError.
 func NewClient(privateTargets bool, timeout time.Duration, resolver *net.Resolver) *http.Client {
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: 30 * time.Second, Resolver: resolver}
 	if !privateTargets {
@@ -44,8 +44,8 @@ var azureWire = netip.MustParsePrefix("168.63.129.16/32")
 
 var publicHosts = ssrf.New(ssrf.WithPorts(webhook.PublicPorts...), ssrf.WithDeniedV4Prefixes(azureWire))
 
-// guard is a dialer's Control that allows only connections to public addresses. It is called at every dial, after name resolution, with the
-// address to connect to.
+// guard is a dialer's Control that allows only connections to public addresses. It is called at every dial, after name
+// resolution, with the address to connect to.
 func guard(network, address string, c syscall.RawConn) error {
 	err := publicHosts.Safe(network, address, c)
 	switch {
@@ -57,8 +57,9 @@ func guard(network, address string, c syscall.RawConn) error {
 	return nil
 }
 
-// PublicError removes details from an error that the owner of a URL must not learn: the address that a name resolves to, which would let
-// them explore a network from within, and the addresses of the name server and of this host, which the error of a failed lookup quotes.
+// PublicError removes details from an error that the owner of a URL must not learn: the address that a name resolves
+// to, which would let them explore a network from within, and the addresses of the name server and of this host, which
+// the error of a failed lookup quotes.
 func PublicError(err error) error {
 	var name *net.DNSError
 	var at *net.OpError

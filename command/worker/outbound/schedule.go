@@ -28,15 +28,19 @@ type Failure struct {
 	TimedOut   bool
 }
 
-// Next returns the delay after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the last attempt.
-func Next(schedule []time.Duration, number int, f Failure, now time.Time, random float64) (wait time.Duration, ok bool) {
+// Next returns the delay after a failed attempt, numbered from 1. Random is a number from 0 to 1. Ok is false after the
+// last attempt.
+func Next(
+	schedule []time.Duration, number int, f Failure, now time.Time, random float64,
+) (wait time.Duration, ok bool) {
 	if number > len(schedule) {
 		return 0, false
 	}
 	wait = schedule[number-1]
 	wait += time.Duration(float64(wait) * jitter * (2*random - 1))
 	switch {
-	case f.TimedOut, f.Status == http.StatusTooManyRequests, f.Status == http.StatusBadGateway, f.Status == http.StatusGatewayTimeout:
+	case f.TimedOut, f.Status == http.StatusTooManyRequests, f.Status == http.StatusBadGateway,
+		f.Status == http.StatusGatewayTimeout:
 		wait = max(wait, overloadFloor)
 	}
 	return max(wait, min(retryAfter(f.RetryAfter, now), longestRetryAfter)), true

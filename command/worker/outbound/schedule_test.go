@@ -85,12 +85,17 @@ func TestSchedule_RetryAfter(t *testing.T) {
 }
 
 func FuzzRetryAfter(f *testing.F) {
-	for _, header := range []string{"", "0", "120", " 7 ", "-1", "1e9", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "Sun, 06 Nov 1994 08:49:37 GMT"} {
+	for _, header := range []string{
+		"", "0", "120", " 7 ", "-1", "1e9", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT",
+		"Sun, 06 Nov 1994 08:49:37 GMT",
+	} {
 		f.Add(header)
 	}
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, header string) {
-		wait, again := Next(DefaultSchedule(), 1, Failure{Status: http.StatusServiceUnavailable, RetryAfter: header}, now, 0.5)
+		wait, again := Next(DefaultSchedule(), 1, Failure{
+			Status: http.StatusServiceUnavailable, RetryAfter: header,
+		}, now, 0.5)
 		require.True(t, again)
 		require.GreaterOrEqual(t, wait, 5*time.Second)
 		require.LessOrEqual(t, wait, 24*time.Hour)

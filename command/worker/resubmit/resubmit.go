@@ -1,5 +1,6 @@
-// Package resubmit captures the quarantined arrivals of an intake again, in the background, after its owner has corrected the mapping.
-// Requests and their progress are rows of the views' database, so that any process can continue an interrupted request.
+// Package resubmit captures the quarantined arrivals of an intake again, in the background, after its owner has
+// corrected the mapping. Requests and their progress are rows of the views' database, so that any process can continue
+// an interrupted request.
 package resubmit
 
 import (
@@ -19,7 +20,8 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Request selects the arrivals that are quarantined at an intake and were received in an interval. A zero time sets no bound.
+// Request selects the arrivals that are quarantined at an intake and were received in an interval. A zero time sets no
+// bound.
 type Request struct {
 	Account    string
 	IntakeID   string
@@ -36,20 +38,24 @@ type Queue struct {
 	Store eventstore.Store
 }
 
-// Add adds a request for the arrivals that are on the log now. It replaces an unfinished request with the same selection, because the
-// mapping may have changed since. The errors are those of the log and of the database.
+// Add adds a request for the arrivals that are on the log now. It replaces an unfinished request with the same
+// selection, because the mapping may have changed since. The errors are those of the log and of the database.
 func (q Queue) Add(ctx context.Context, r Request) error {
 	head, err := q.Store.Head(ctx)
 	if err != nil {
 		return err
 	}
 	_, err = q.Pool.Exec(ctx, `
-		INSERT INTO arrival.resubmission (resubmission_id, account, intake_id, since, until, last, actor, credential, request_id)
+		INSERT INTO arrival.resubmission (resubmission_id, account, intake_id, since, until, last, actor, credential,
+		  request_id)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-		    ON CONFLICT (account, intake_id, coalesce(since, '-infinity'), coalesce(until, 'infinity')) WHERE finished_at IS NULL
-		    DO UPDATE SET resubmission_id = excluded.resubmission_id, last = excluded.last, reached = 0, arrivals = 0, claimed_until = now(),
+		    ON CONFLICT (account, intake_id, coalesce(since, '-infinity'), coalesce(until, 'infinity'))
+		    WHERE finished_at IS NULL
+		    DO UPDATE SET resubmission_id = excluded.resubmission_id, last = excluded.last, reached = 0, arrivals = 0,
+		    claimed_until = now(),
 		       actor = excluded.actor, credential = excluded.credential, request_id = excluded.request_id`,
-		ulid.Make().String(), r.Account, r.IntakeID, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until), int64(head), r.Actor, r.Credential, r.RequestID)
+		ulid.Make().String(), r.Account, r.IntakeID, zeronull.Timestamptz(r.Since), zeronull.Timestamptz(r.Until),
+		int64(head), r.Actor, r.Credential, r.RequestID)
 	return schema.Unavailable(err)
 }
 
@@ -72,7 +78,8 @@ func (q Queue) Latest(ctx context.Context, account string, limit int) ([]Progres
 	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Progress, err error) {
 		var id string
-		if err := row.Scan(&id, &p.IntakeID, &p.Actor, &p.Arrivals, (*zeronull.Timestamptz)(&p.FinishedAt)); err != nil {
+		if err := row.Scan(&id, &p.IntakeID, &p.Actor, &p.Arrivals,
+			(*zeronull.Timestamptz)(&p.FinishedAt)); err != nil {
 			return p, err
 		}
 		made, err := ulid.ParseStrict(id)
@@ -82,7 +89,8 @@ func (q Queue) Latest(ctx context.Context, account string, limit int) ([]Progres
 	return found, schema.Unavailable(err)
 }
 
-// Worker processes requests. Any number of workers may run on one database; the requests of an account are processed by one at a time.
+// Worker processes requests. Any number of workers may run on one database; the requests of an account are processed by
+// one at a time.
 type Worker struct {
 	Queue
 	// Resubmit captures one arrival again. An outcome such as a conflict is not an error.
@@ -117,7 +125,8 @@ const (
 	// An account's turn ends after pageSize arrivals, or when it has taken turnTime.
 	pageSize = 10
 	turnTime = time.Second
-	// claim is how long a request of a killed worker waits. If a worker takes longer, arrivals are captured twice, which has no effect.
+	// claim is how long a request of a killed worker waits. If a worker takes longer, arrivals are captured twice,
+	// which has no effect.
 	claim = time.Minute
 	// saveTimeout bounds saving the progress, also of a worker that stops.
 	saveTimeout = 2 * time.Second
@@ -133,8 +142,8 @@ func (w Worker) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Turn processes a page of the oldest request of the account whose last turn is the longest ago. Worked is false when there is none, or the
-// view lags.
+// Turn processes a page of the oldest request of the account whose last turn is the longest ago. Worked is false when
+// there is none, or the view lags.
 func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
 	c, err := w.claim(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -170,15 +179,19 @@ func (w Worker) claim(ctx context.Context) (c claimed, err error) {
 	err = w.Pool.QueryRow(ctx, `
 		UPDATE arrival.resubmission SET claimed_until = now() + $2
 		 WHERE claimed_until <= now() AND finished_at IS NULL AND resubmission_id = (
-		       SELECT min(resubmission_id) FILTER (WHERE last <= (SELECT position FROM views.checkpoint WHERE projector = $1)) AS oldest
+		       SELECT min(resubmission_id) FILTER (WHERE last <= (SELECT position FROM views.checkpoint
+		         WHERE projector = $1)) AS oldest
 		         FROM arrival.resubmission
 		        WHERE finished_at IS NULL
 		        GROUP BY account
-		       HAVING max(claimed_until) <= now() AND min(last) <= (SELECT position FROM views.checkpoint WHERE projector = $1)
+		       HAVING max(claimed_until) <= now() AND min(last) <= (SELECT position FROM views.checkpoint
+		         WHERE projector = $1)
 		        ORDER BY max(claimed_until), oldest
 		        LIMIT 1)
-		RETURNING resubmission_id, account, intake_id, since, until, actor, credential, request_id, last, reached`, schema.Arrival, claim).
-		Scan(&c.id, &c.Account, &c.IntakeID, (*zeronull.Timestamptz)(&c.Since), (*zeronull.Timestamptz)(&c.Until), &c.Actor, &c.Credential, &c.RequestID,
+		RETURNING resubmission_id, account, intake_id, since, until, actor, credential, request_id, last,
+		  reached`, schema.Arrival, claim).
+		Scan(&c.id, &c.Account, &c.IntakeID, (*zeronull.Timestamptz)(&c.Since), (*zeronull.Timestamptz)(&c.Until),
+			&c.Actor, &c.Credential, &c.RequestID,
 			&c.last, &c.reached)
 	return c, err
 }
@@ -204,10 +217,12 @@ type quarantinedArrival struct {
 func (w Worker) quarantined(ctx context.Context, c claimed) ([]quarantinedArrival, error) {
 	rows, err := w.Pool.Query(ctx, `
 		SELECT arrival_id, position FROM views.arrival
-		 WHERE account = $1 AND intake_id = $2 AND state = 'quarantined' AND state IN ('received', 'quarantined') AND position > $3 AND position <= $4
+		 WHERE account = $1 AND intake_id = $2 AND state = 'quarantined' AND state IN ('received', 'quarantined')
+		 AND position > $3 AND position <= $4
 		   AND ($5::timestamptz IS NULL OR received_at >= $5) AND ($6::timestamptz IS NULL OR received_at < $6)
 		 ORDER BY position LIMIT $7`,
-		c.Account, c.IntakeID, c.reached, c.last, zeronull.Timestamptz(c.Since), zeronull.Timestamptz(c.Until), pageSize)
+		c.Account, c.IntakeID, c.reached, c.last, zeronull.Timestamptz(c.Since),
+		zeronull.Timestamptz(c.Until), pageSize)
 	if err != nil {
 		return nil, err
 	}

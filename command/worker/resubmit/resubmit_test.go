@@ -56,9 +56,10 @@ func (w world) project(t *testing.T) {
 }
 
 func (w world) worker(do func(r resubmit.Request, arrivalID string) error) resubmit.Worker {
-	return resubmit.Worker{Queue: w.queue, Log: slog.New(slog.DiscardHandler), Resubmit: func(_ context.Context, r resubmit.Request, arrivalID string) error {
-		return do(r, arrivalID)
-	}}
+	return resubmit.Worker{Queue: w.queue, Log: slog.New(slog.DiscardHandler),
+		Resubmit: func(_ context.Context, r resubmit.Request, arrivalID string) error {
+			return do(r, arrivalID)
+		}}
 }
 
 // recording returns a worker, and the arrivals that it has captured again.
@@ -91,7 +92,8 @@ func TestWorker_SelectsQuarantined(t *testing.T) {
 	w.arrive(t, "acme", intakeID, since, event.ArrivalCaptured{LeadID: w.NewID(), EventID: w.NewID()})
 	w.arrive(t, "acme", intakeID, since, event.ArrivalDiscarded{Reason: event.DiscardedSkip})
 	request := resubmit.Request{
-		Account: "acme", IntakeID: intakeID, Since: since, Until: until, Actor: "user:ada", Credential: "jwt:ada", RequestID: "r-1",
+		Account: "acme", IntakeID: intakeID, Since: since, Until: until, Actor: "user:ada", Credential: "jwt:ada",
+		RequestID: "r-1",
 	}
 	require.NoError(t, w.queue.Add(t.Context(), request))
 	later := w.arrive(t, "acme", intakeID, since, quarantined)
@@ -186,7 +188,8 @@ func TestWorker_TurnOfEachAccount(t *testing.T) {
 	}
 	single := w.arrive(t, "globex", intakeID, projectiontest.Start, quarantined)
 	for _, r := range []resubmit.Request{
-		{Account: "acme", IntakeID: intakeID}, {Account: "acme", IntakeID: otherIntake}, {Account: "globex", IntakeID: intakeID},
+		{Account: "acme", IntakeID: intakeID}, {Account: "acme", IntakeID: otherIntake},
+		{Account: "globex", IntakeID: intakeID},
 	} {
 		require.NoError(t, w.queue.Add(t.Context(), r))
 	}
@@ -264,7 +267,8 @@ func TestWorker_ConcurrentWorkersTakeOtherAccounts(t *testing.T) {
 	w.arrive(t, "acme", otherIntake, projectiontest.Start, quarantined)
 	w.arrive(t, "globex", intakeID, projectiontest.Start, quarantined)
 	for _, r := range []resubmit.Request{
-		{Account: "acme", IntakeID: intakeID}, {Account: "acme", IntakeID: otherIntake}, {Account: "globex", IntakeID: intakeID},
+		{Account: "acme", IntakeID: intakeID}, {Account: "acme", IntakeID: otherIntake},
+		{Account: "globex", IntakeID: intakeID},
 	} {
 		require.NoError(t, w.queue.Add(t.Context(), r))
 	}
@@ -304,7 +308,8 @@ func TestQueue_LatestOfAccount(t *testing.T) {
 	t.Parallel()
 	w := start(t)
 	for _, r := range []resubmit.Request{
-		{Account: "acme", IntakeID: "oldest"}, {Account: "acme", IntakeID: "older", Actor: "user:ada"}, {Account: "globex", IntakeID: "other"},
+		{Account: "acme", IntakeID: "oldest"}, {Account: "acme", IntakeID: "older", Actor: "user:ada"},
+		{Account: "globex", IntakeID: "other"},
 		{Account: "acme", IntakeID: "newest"},
 	} {
 		require.NoError(t, w.queue.Add(t.Context(), r))

@@ -14,8 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Install returns a directory with the files of another, such as package.json and package-lock.json, and with the packages that these
-// name. The lock file has the version and the hash of every file. The directory is kept between runs.
+// Install returns a directory with the files of another, such as package.json and package-lock.json, and with the
+// packages that these name. The lock file has the version and the hash of every file. The directory is kept between
+// runs.
 func Install(t testing.TB, from string) string {
 	t.Helper()
 	files, err := os.ReadDir(from)

@@ -18,12 +18,14 @@ type Pair struct {
 	Primary, Standby *pgdev.Server
 }
 
-// ofPair are settings with the durability of production. A copy needs the write-ahead log since it began, which the checkpoint of another
-// copy would remove.
-var ofPair = map[string]string{"synchronous_commit": "on", "shared_buffers": "16MB", "max_connections": "60", "wal_keep_size": "512MB"}
+// ofPair are settings with the durability of production. A copy needs the write-ahead log since it began, which the
+// checkpoint of another copy would remove.
+var ofPair = map[string]string{
+	"synchronous_commit": "on", "shared_buffers": "16MB", "max_connections": "60", "wal_keep_size": "512MB",
+}
 
-// origin is a server that all primaries are copies of, since a copy takes a fraction of the processor time of a new cluster. It is stopped by
-// Run.
+// origin is a server that all primaries are copies of, since a copy takes a fraction of the processor time of a new
+// cluster. It is stopped by Run.
 var origin struct {
 	sync.Mutex
 	*pgdev.Server

@@ -46,7 +46,8 @@ func Main(m *testing.M) {
 	os.Exit(Run(m))
 }
 
-// Run is Main without the exit, for a package that has something to clean up. It returns the exit code. Tests are a *testing.M.
+// Run is Main without the exit, for a package that has something to clean up. It returns the exit code. Tests are a
+// *testing.M.
 func Run(m interface{ Run() int }) int {
 	if os.Getenv(URLVariable) == "" {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -131,8 +132,8 @@ func newDatabase(t testing.TB, from string) string {
 	return urlOf(t, name)
 }
 
-// create copies a database file by file. The default since PostgreSQL 15, page by page, takes twice the processor time, and is meant for
-// databases that were changed since the last checkpoint. Earlier versions have no STRATEGY.
+// create copies a database file by file. The default since PostgreSQL 15, page by page, takes twice the processor time,
+// and is meant for databases that were changed since the last checkpoint. Earlier versions have no STRATEGY.
 func create(ctx context.Context, name, from string) error {
 	statement := "CREATE DATABASE " + quote(name) + " TEMPLATE " + quote(from)
 	err := execute(ctx, statement+" STRATEGY file_copy")
@@ -244,7 +245,9 @@ func Disconnect(t testing.TB, address string) {
 	t.Helper()
 	name := nameIn(t, address)
 	outage(t, "ALTER DATABASE "+quote(name)+" ALLOW_CONNECTIONS false")
-	outage(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+strings.ReplaceAll(name, "'", "''")+"'")
+	outage(t,
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+strings.ReplaceAll(name, "'", "''")+
+			"'")
 }
 
 // Reconnect ends Disconnect.

@@ -26,7 +26,8 @@ func connect(t *testing.T, url string) *pgx.Conn {
 func tables(t *testing.T, conn *pgx.Conn) int {
 	t.Helper()
 	var count int
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&count))
+	require.NoError(t,
+		conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname = 'public'`).Scan(&count))
 	return count
 }
 

@@ -14,15 +14,16 @@ import (
 // port is the port in every address. A socket's file is named after it.
 const port = "5432"
 
-// address is a directory whose path is the same in every run in a checkout, with a link to the socket of the server that a run started.
-// go test caches a package's result only if the environment variables that its tests read are the same, and a throwaway server has a
-// random directory and port. Concurrent runs have an address each.
+// address is a directory whose path is the same in every run in a checkout, with a link to the socket of the server
+// that a run started. go test caches a package's result only if the environment variables that its tests read are the
+// same, and a throwaway server has a random directory and port. Concurrent runs have an address each.
 type address struct {
 	dir  string
 	lock *os.File
 }
 
-// takeAddress returns the first address of the working directory that no other run holds. The kernel releases it when the process ends.
+// takeAddress returns the first address of the working directory that no other run holds. The kernel releases it when
+// the process ends.
 func takeAddress() (*address, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command withpg runs another command with a throwaway PostgreSQL, whose address is in LEADLOG_TEST_DATABASE_URL. If that is set
-// already, no server is started. The address is the same in every run in a directory, so that go test caches results.
+// Command withpg runs another command with a throwaway PostgreSQL, whose address is in LEADLOG_TEST_DATABASE_URL. If
+// that is set already, no server is started. The address is the same in every run in a directory, so that go test
+// caches results.
 //
 //	go run ./deploy/pgdev/withpg -- go test ./...
 //	go run ./deploy/pgdev/withpg -check    # is a usable PostgreSQL installed?

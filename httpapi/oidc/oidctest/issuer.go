@@ -34,7 +34,8 @@ type Issuer struct {
 	Spaces int                        // bytes of white space after the configuration and the keys
 	// AuthMethods are the ways of client authentication that are offered. Nil: the default.
 	AuthMethods []string
-	// Requests are the requests to the token endpoint, with the secret of the client: "basic s3cret", "post s3cret" or "none".
+	// Requests are the requests to the token endpoint, with the secret of the client: "basic s3cret", "post s3cret" or
+	// "none".
 	Requests []string
 
 	codes map[string]string // nonce and challenge by code; each code works once
@@ -74,8 +75,10 @@ func New(t *testing.T) *Issuer {
 			return
 		}
 		configuration := map[string]any{
-			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize" + i.Moved, "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
-			"end_session_endpoint": i.URL + "/end?from=here", "id_token_signing_alg_values_supported": []string{"RS256"},
+			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize" + i.Moved,
+			"token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
+			"end_session_endpoint":                  i.URL + "/end?from=here",
+			"id_token_signing_alg_values_supported": []string{"RS256"},
 		}
 		if i.AuthMethods != nil {
 			configuration["token_endpoint_auth_methods_supported"] = i.AuthMethods
@@ -85,7 +88,8 @@ func New(t *testing.T) *Issuer {
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		padded(w, map[string]any{"keys": []any{map[string]any{
-			"kty": "RSA", "kid": "k", "alg": "RS256", "use": "sig", "n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
+			"kty": "RSA", "kid": "k", "alg": "RS256", "use": "sig",
+			"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
 			"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
 		}}})
 	})
@@ -109,8 +113,8 @@ func New(t *testing.T) *Issuer {
 			return
 		}
 		claims := jwt.MapClaims{
-			"iss": i.URL, "aud": "crm", "sub": "ann", "nonce": nonce, "iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(),
-			"account_id": "acme", "roles": []string{"sales"},
+			"iss": i.URL, "aud": "crm", "sub": "ann", "nonce": nonce, "iat": time.Now().Unix(),
+			"exp": time.Now().Add(time.Minute).Unix(), "account_id": "acme", "roles": []string{"sales"},
 		}
 		i.Claims(claims)
 		answer(w, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": i.Sign(claims)})

@@ -15,7 +15,8 @@ func TestConvert_DocumentIsCurrent(t *testing.T) {
 	require.NoError(t, err)
 	converted, err := convert(source)
 	require.NoError(t, err)
-	require.True(t, string(converted) == string(openapi.Document("")), "openapi.json is out of date: run go generate ./httpapi/openapi")
+	require.True(t, string(converted) == string(openapi.Document("")),
+		"openapi.json is out of date: run go generate ./httpapi/openapi")
 }
 
 func TestConvert_ExpandsAnchorsAndKeepsOrder(t *testing.T) {

@@ -29,8 +29,9 @@ func FanOut(t testing.TB, w *projectiontest.World, watch func(projection.Applied
 	epoch, err := w.Store.Epoch(t.Context())
 	require.NoError(t, err)
 	runner, err := projection.New(projection.Options{
-		URL: w.URL, Store: w.Store, Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Filters: delivery.NewFilters(w.Store, nil)}},
-		Schema: schema.Deliveries, Watch: watch, Log: slog.New(slog.DiscardHandler),
+		URL: w.URL, Store: w.Store,
+		Projectors: []projection.Projector{delivery.FanOut{Epoch: epoch, Filters: delivery.NewFilters(w.Store, nil)}},
+		Schema:     schema.Deliveries, Watch: watch, Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	return runner
@@ -46,20 +47,27 @@ func CatchUp(t testing.TB, w *projectiontest.World) {
 func Register(t testing.TB, w *projectiontest.World, account, url string, events ...string) (id string) {
 	t.Helper()
 	id = w.NewID()
-	w.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{WebhookSettings: event.WebhookSettings{URL: url, Events: events}, Slot: 1})
+	w.Append(t, account, event.WebhookStream(id), event.WebhookRegistered{
+		WebhookSettings: event.WebhookSettings{URL: url, Events: events}, Slot: 1,
+	})
 	return id
 }
 
 // NewLead returns the event of a new lead.
 func NewLead(name string) event.LeadCreated {
-	return event.LeadCreated{ContactUID: "c", LeadFields: event.LeadFields{Name: name, Email: "a@example.com", Status: "new", Temperature: "warm"}, Source: "website"}
+	return event.LeadCreated{
+		ContactUID: "c",
+		LeadFields: event.LeadFields{Name: name, Email: "a@example.com", Status: "new", Temperature: "warm"},
+		Source:     "website",
+	}
 }
 
 // Queued returns the rows of an endpoint in order: their type, stream and revision.
 func Queued(t testing.TB, w *projectiontest.World, webhookID string) []string {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(),
-		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1 ORDER BY due_at, position`, webhookID)
+		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1
+			ORDER BY due_at, position`, webhookID)
 	require.NoError(t, err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
