@@ -36,7 +36,7 @@ func TestMap_ConsentsOfForm(t *testing.T) {
 		},
 		"other fields": {
 			url.Values{"consent": {"yes"}, "consent[]": {"x"}, "consent[open": {"x"}, "consent_text[a]": {"x"}},
-			``, `{"consent":"yes","consent[]":"x","consent[open":"x","consent_text[a]":"x"}`,
+			``, `{"consent":"yes","consent (2)":"x","consent[open":"x","a":"x"}`,
 		},
 		"a long text is cut": {
 			url.Values{"consent[a]": {"1"}, "consent_text[a]": {long}},
