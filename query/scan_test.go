@@ -33,7 +33,7 @@ func TestLists_FilteredPagesTogether(t *testing.T) {
 	reader := query.New(w.Pool, w.Store)
 	for _, rows := range []string{
 		`INSERT INTO views.arrival SELECT 'a' || i, i, 'acme', '', '', $1::timestamptz + i * interval '1 minute', $1, (ARRAY['captured', 'expired', 'captured', 'quarantined'])[1 + i / 20 % 4],
-		   CASE i % 9 WHEN 4 THEN '[{"field":"phone","message":"m"}]' ELSE '[]' END::jsonb, '', '', true FROM generate_series(1, 100) AS i`,
+		   CASE i % 9 WHEN 4 THEN '[{"field":"phone","message":"m"}]' ELSE '[]' END::jsonb, '[]', '', '', true FROM generate_series(1, 100) AS i`,
 		`INSERT INTO views.trail SELECT i, 'e' || i, 'acme',
 			(ARRAY['token.created', 'data.searched', 'data.searched', 'lead.erased'])[1 + i / 20 % 4],
 			  $1::timestamptz + i * interval '1 minute',
