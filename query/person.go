@@ -35,9 +35,7 @@ func (r *Reader) Person(ctx context.Context, account string, l Lead) []PersonPar
 		})},
 		{"events", func(yield func(any, error) bool) {
 			for _, id := range parts {
-				for e, err := range everyPage(func(p Page) (List[Event], error) {
-					return r.LeadEvents(ctx, account, id, p)
-				}) {
+				for e, err := range r.ownEvents(ctx, account, id) {
 					if !yield(e, err) || err != nil {
 						return
 					}
@@ -45,6 +43,33 @@ func (r *Reader) Person(ctx context.Context, account string, l Lead) []PersonPar
 			}
 		}},
 		{"deliveries", whole(func() ([]Receiver, error) { return r.receivers(ctx, account, parts) })},
+	}
+}
+
+// ownEvents lists the events of a lead since its latest split, which has what the lead was then: those before it are
+// about another person, too.
+func (r *Reader) ownEvents(ctx context.Context, account, id string) iter.Seq2[any, error] {
+	all := everyPage(func(p Page) (List[Event], error) { return r.LeadEvents(ctx, account, id, p) })
+	split := event.PublicName(event.LeadSplit{}.EventType())
+	return func(yield func(any, error) bool) {
+		since := eventstore.Revision(0)
+		for item, err := range all {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if e := item.(Event); e.Type == split {
+				since = e.Revision
+			}
+		}
+		for item, err := range all {
+			if err == nil && item.(Event).Revision < since {
+				continue
+			}
+			if !yield(item, err) || err != nil {
+				return
+			}
+		}
 	}
 }
 

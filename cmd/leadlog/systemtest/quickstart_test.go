@@ -169,7 +169,7 @@ func TestQuickStart_Intakes(t *testing.T) {
 		require.True(t, created.Success, printed)
 		intakes[created.Data["kind"].(string)] = created.Data
 	}
-	require.Len(t, intakes, 6)
+	require.Len(t, intakes, 7)
 
 	call := codeBlocks(t, "deploy/docs/quickstart.md", "console")[0]
 	call, printed, _ := strings.Cut(strings.TrimPrefix(strings.ReplaceAll(call, "\\\n", ""), "$ "), "\n")
