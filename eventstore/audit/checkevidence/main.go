@@ -1,5 +1,4 @@
-// Checkevidence checks evidence with the public key of its log, and shares no code with leadlog: checkevidence
-// evidence.json KEY
+// Checkevidence checks evidence with the public key of its log, and shares no code with leadlog: checkevidence evidence.json KEY
 package main
 
 import (
@@ -64,8 +63,7 @@ func main() {
 	encoded, _, _ := bytes.Cut(e.Opening.Stored, []byte{'\n'})
 	var metadata struct{ Actor, Commitment jsontext.Value }
 	check(json.Unmarshal(encoded, &metadata, json.MatchCaseInsensitiveNames(true)) == nil, "not metadata")
-	same := bytes.Equal(e.Event["id"], leaf.ID) && bytes.Equal(e.Event["revision"], leaf.Revision) &&
-		bytes.Equal(e.Event["at"], leaf.At)
+	same := bytes.Equal(e.Event["id"], leaf.ID) && bytes.Equal(e.Event["revision"], leaf.Revision) && bytes.Equal(e.Event["at"], leaf.At)
 	same = same && strings.HasPrefix(string(leaf.Type), strings.TrimSuffix(string(e.Event["type"]), `"`)+".v")
 	same = same && bytes.Equal(e.Event["actor"], metadata.Actor) && e.Event["stream"] == nil
 	check(same, "another event than the tree has")
@@ -73,13 +71,10 @@ func main() {
 	delete(e.Event, "position")
 	delete(e.Event, "requestId")
 	shown, _ := json.Marshal(e.Event)
-	// numbers as written
-	err = (*jsontext.Value)(&shown).Canonicalize(jsontext.CanonicalizeRawInts(false),
-		jsontext.CanonicalizeRawFloats(false))
+	err = (*jsontext.Value)(&shown).Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)) // numbers as written
 	check(err == nil, err)
 	nonce, _ := hex.DecodeString(e.Opening.Nonce)
 	sum = sha256.Sum256(append(nonce, shown...))
-	check(`"`+hex.EncodeToString(sum[:])+`"` == string(metadata.Commitment),
-		"the content is not what the log committed to")
+	check(`"`+hex.EncodeToString(sum[:])+`"` == string(metadata.Commitment), "the content is not what the log committed to")
 	fmt.Println("event", string(e.Event["id"]), "was captured so: on the log", key.Name())
 }

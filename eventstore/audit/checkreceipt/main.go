@@ -1,5 +1,5 @@
-// Checkreceipt checks a receipt against an event with the public key of the log. It shares no code with leadlog, and
-// may be copied into a module of its own.
+// Checkreceipt checks a receipt against an event with the public key of the log. It shares no code with leadlog, and may be copied into a module
+// of its own.
 //
 //	checkreceipt receipt.txt event.json KEY
 package main
