@@ -115,6 +115,9 @@ func uniqueKey(name string, taken map[string]bool) string {
 		}
 		return r
 	}, name)
+	if strings.TrimSpace(name) == "" {
+		name = "column"
+	}
 	key := cutText(name, lead.MaxCustomKey)
 	for n := 2; taken[key]; n++ {
 		suffix := fmt.Sprintf(" (%d)", n)
