@@ -387,7 +387,9 @@ func TestImport_OtherMappingAfterInterruption(t *testing.T) {
 	p.wait(t)
 	other := launch(t, settings, "import", path, "--account", "acme", "--map", "other=").exits(t, 2)
 	require.Contains(t, other.err.String(), "was interrupted that read its columns in another way")
-	require.NotEmpty(t, readOutcomes(t, path+".outcome.csv"), "those of the interrupted import stay")
+	kept, err := os.ReadFile(path + ".outcome.csv")
+	require.NoError(t, err)
+	require.Greater(t, strings.Count(string(kept), "\n"), 10, "the outcomes of the interrupted import stay")
 	launch(t, settings, "import", path, "--account", "acme").exits(t, 0)
 	launch(t, settings, "import", path, "--account", "acme", "--map", "other=").exits(t, 1)
 }
