@@ -350,10 +350,9 @@ func TestForget_LostKeysManual(t *testing.T) {
 	web := site{t, base, jwt}
 	loseKeys := func() {
 		t.Helper()
-		run(
-			`psql -qc 'DELETE FROM person.key' -c 'INSERT INTO person.destroyed (stream) SELECT stream FROM log.event'
-				-c 'NOTIFY leadlog_forgotten' ` + url + ` >/dev/null`,
-		)
+		run(`psql -qc 'DELETE FROM person.key' ` +
+			`-c 'INSERT INTO person.destroyed (stream) SELECT stream FROM log.event' ` +
+			`-c 'NOTIFY leadlog_forgotten' ` + url + ` >/dev/null`)
 	}
 
 	web.recordActivity("v", "early")
