@@ -49,3 +49,21 @@ func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
 	s.erase(id, http.StatusOK)
 	s.as(http.MethodGet, path, "").is(http.StatusNotFound)
 }
+
+// After a split, a person's copy has nothing of the person that left.
+func TestPersonCopy_AfterSplit(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	body := `{"name":"Asha","phone":"9876512501","email":"asha.copy@example.com","metadata":{"source":"website"}}`
+	first := s.capture(body).is(http.StatusCreated)
+	s.capture(`{"name":"Ravi","phone":"9876512502","email":"asha.copy@example.com","metadata":{"source":"website"}}`).
+		is(http.StatusOK)
+	at := leads + "/" + first.at("data", "leadId").(string)
+	before := s.as(http.MethodGet, at+"/export", "").is(http.StatusOK)
+	require.Contains(t, before.raw, "9876512502")
+	split := s.as(http.MethodPost, at+"/split", `{"phone":"9876512502"}`).is(http.StatusCreated)
+	stays := s.as(http.MethodGet, after(at+"/export", split), "").is(http.StatusOK)
+	require.Contains(t, stays.raw, "9876512501")
+	require.NotContains(t, stays.raw, "9876512502")
+	require.NotContains(t, stays.raw, "Ravi")
+}
