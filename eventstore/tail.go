@@ -44,8 +44,8 @@ type bounds struct {
 	bytes    int           // of stored payload
 	interval time.Duration // least time between two reads at the end of the log
 	// time in which other followers may join at the position where a reader that is behind has started
-	gather   time.Duration
-	patience time.Duration // how long a reader that is behind waits for a follower that takes nothing
+	gather  time.Duration
+	maxWait time.Duration // how long a reader that is behind waits for a follower that takes nothing
 }
 
 // NewTail prepares a tail of a store, which may be a Sealing one. Only events that the filter selects are opened and
@@ -55,7 +55,7 @@ func NewTail(store Store, decodes Filter) *Tail {
 		store: store, decodes: decodes, open: func(context.Context, []Recorded) error { return nil },
 		bounds: bounds{
 			events: 5000, bytes: 3 << 20, interval: 4 * time.Millisecond, gather: time.Second,
-			patience: 5 * time.Second,
+			maxWait: 5 * time.Second,
 		},
 	}
 	if sealing, ok := store.(Sealing); ok {
@@ -327,14 +327,14 @@ func (r *tailReader) held(b bounds) time.Duration {
 	wanted, until := false, r.started.Add(b.gather)
 	for f := range r.followers {
 		wanted = wanted || f.After >= r.end()
-		if patience := f.took.Add(b.patience); f.After >= r.base && f.After < r.pages[0].position &&
-			patience.After(until) {
-			until = patience
+		if maxWait := f.took.Add(b.maxWait); f.After >= r.base && f.After < r.pages[0].position &&
+			maxWait.After(until) {
+			until = maxWait
 		}
 	}
 	switch {
 	case !wanted:
-		return b.patience
+		return b.maxWait
 	case r.live:
 		return 0
 	}

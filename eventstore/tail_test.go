@@ -163,7 +163,7 @@ func followLikeASubscription(t *rapid.T) {
 	tail := NewTail(log, streams("a-", "b-"))
 	tail.bounds.events = rapid.IntRange(1, 20).Draw(t, "bound")
 	tail.bounds.bytes = rapid.IntRange(20, 200).Draw(t, "bytes")
-	tail.bounds.interval, tail.bounds.gather, tail.bounds.patience = time.Microsecond,
+	tail.bounds.interval, tail.bounds.gather, tail.bounds.maxWait = time.Microsecond,
 		time.Millisecond, 2*time.Millisecond
 	var followers []*modelFollower
 	defer func() {
@@ -341,7 +341,7 @@ func TestTail_SlowFollowerAtTheEnd(t *testing.T) {
 	t.Parallel()
 	log := newTailLog(10)
 	tail := NewTail(log, streams("a-"))
-	tail.bounds.events, tail.bounds.patience = 50, time.Hour
+	tail.bounds.events, tail.bounds.maxWait = 50, time.Hour
 	quick, slow := startFollowing(t, tail, Start{}), startFollowing(t, tail, Start{})
 	log.fill("a-1", 1)
 	awaitEvents(t, quick, 1)
@@ -373,9 +373,9 @@ func TestTail_SlowFollowerBehind(t *testing.T) {
 		require.Less(t, time.Since(began), tail.bounds.gather)
 		events, _, err = quick.Next(t.Context(), nil, 950, nil)
 		require.NoError(t, err)
-		require.GreaterOrEqual(t, time.Since(began), tail.bounds.patience, "it waits for the slow one")
+		require.GreaterOrEqual(t, time.Since(began), tail.bounds.maxWait, "it waits for the slow one")
 		awaitEvents(t, quick, 950-len(events))
-		require.Less(t, time.Since(began), 2*tail.bounds.patience)
+		require.Less(t, time.Since(began), 2*tail.bounds.maxWait)
 		awaitEvents(t, slow, 999)
 	})
 }

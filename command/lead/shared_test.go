@@ -244,7 +244,7 @@ func TestDecide_OrderDoesNotMatterForSharing(t *testing.T) {
 	})
 }
 
-func TestDecide_LimitOfContactsRefusesOnlyWithoutSharing(t *testing.T) {
+func TestDecide_ContactLimitOnlyWithoutSharing(t *testing.T) {
 	t.Parallel()
 	for _, after := range []int{0, 1000} {
 		w := newWorld(after)
