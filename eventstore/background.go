@@ -9,19 +9,19 @@ import (
 // Background is work that is repeated while the service runs, such as deleting what has expired.
 type Background struct {
 	Work     string        // for the log: "forget expired visitors"
-	Interval time.Duration // between two turns
-	Retry    time.Duration // after a failed turn; 0: Interval
+	Interval time.Duration // between two runs
+	Retry    time.Duration // after a failed run; 0: Interval
 	Log      *slog.Logger
 
-	failure string // of the last turn
+	failure string // of the last run
 }
 
-// Run calls turn until the context is done: at once after a turn that has more to do, otherwise at intervals. While
-// turns fail with the same error, it is logged once. The first success after failures is logged too. A turn that does
+// Run calls once until the context is done: at once after a run that has more to do, otherwise at intervals. While
+// runs fail with the same error, it is logged once. The first success after failures is logged too. A run that does
 // not end while it works calls Succeeded.
-func (b *Background) Run(ctx context.Context, turn func(context.Context) (more bool, err error)) {
+func (b *Background) Run(ctx context.Context, once func(context.Context) (more bool, err error)) {
 	for ctx.Err() == nil {
-		more, err := turn(ctx)
+		more, err := once(ctx)
 		if ctx.Err() != nil {
 			return
 		}

@@ -18,7 +18,7 @@ import (
 func TestBackground_PausesAndLogs(t *testing.T) {
 	t.Parallel()
 	away, full := errors.New("away"), errors.New("full")
-	turns := []struct {
+	runs := []struct {
 		more  bool
 		err   error
 		pause time.Duration // after it
@@ -43,20 +43,20 @@ func TestBackground_PausesAndLogs(t *testing.T) {
 		}
 		b.Run(ctx, func(context.Context) (bool, error) {
 			if n > 0 {
-				require.Equal(t, turns[n-1].pause, time.Since(last), "after turn %d", n-1)
+				require.Equal(t, runs[n-1].pause, time.Since(last), "after run %d", n-1)
 			}
-			if n == len(turns) {
+			if n == len(runs) {
 				cancel()
 				return false, errors.New("the service stops")
 			}
 			last = time.Now()
 			n++
-			return turns[n-1].more, turns[n-1].err
+			return runs[n-1].more, runs[n-1].err
 		})
 		var want []string
-		for _, turn := range turns {
-			if turn.log != "" {
-				want = append(want, turn.log)
+		for _, run := range runs {
+			if run.log != "" {
+				want = append(want, run.log)
 			}
 		}
 		var got []string

@@ -176,11 +176,11 @@ func TestArrivals_ResubmitAll(t *testing.T) {
 	}
 	var err error
 	for err == nil {
-		_, err = worker.Turn(t.Context())
+		_, err = worker.RunOnce(t.Context())
 	}
 	require.ErrorIs(t, err, stopped)
 	for worked := true; worked; {
-		worked, err = worker.Turn(t.Context())
+		worked, err = worker.RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 	s.caughtUp()

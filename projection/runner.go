@@ -91,7 +91,7 @@ func New(o Options) (*Runner, error) {
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "leadlog projectors"
 	// its statements take long
-	analyzing := &analyzer{config: config.ConnConfig.Copy(), schema: o.Schema, turn: make(chan struct{}, 1)}
+	analyzing := &analyzer{config: config.ConnConfig.Copy(), schema: o.Schema, sem: make(chan struct{}, 1)}
 	schema.Bound(config.ConnConfig)
 	config.MinConns, config.MaxConns = 0, int32(min(len(o.Projectors), max(maxSessions, runtime.GOMAXPROCS(0))))
 	r := &Runner{store: o.Store, config: config, leases: o.Leases, shared: o.Leases != nil}
@@ -505,7 +505,7 @@ func (s *session) maintain(ctx context.Context, f *eventstore.Follower, behind b
 type analyzer struct {
 	config *pgx.ConnConfig
 	schema string
-	turn   chan struct{} // of capacity 1
+	sem    chan struct{} // of capacity 1
 }
 
 // analyze analyzes the view's tables in the background after many events, as an import writes them, once the view has
@@ -524,10 +524,10 @@ func (s *session) analyze(ctx context.Context, f *eventstore.Follower) {
 }
 
 func (a *analyzer) run(ctx context.Context, log *slog.Logger, tables []string, written int) error {
-	if err := send(ctx, struct{}{}, a.turn); err != nil {
+	if err := send(ctx, struct{}{}, a.sem); err != nil {
 		return err
 	}
-	defer func() { <-a.turn }()
+	defer func() { <-a.sem }()
 	conn, err := pgx.ConnectConfig(ctx, a.config)
 	if err != nil {
 		return err

@@ -68,13 +68,13 @@ func (e Expiry) erasure(account string) command.Erasure {
 }
 
 func (e Expiry) every(
-	ctx context.Context, interval, retry time.Duration, work string, turn func(context.Context) error,
+	ctx context.Context, interval, retry time.Duration, work string, once func(context.Context) error,
 ) {
 	background := eventstore.Background{Work: work, Interval: interval, Retry: retry, Log: e.Log}
-	background.Run(ctx, func(ctx context.Context) (bool, error) { return false, turn(ctx) })
+	background.Run(ctx, func(ctx context.Context) (bool, error) { return false, once(ctx) })
 }
 
-// announceTokens announces up to expiryAtOnce tokens that are due now; later turns announce the rest.
+// announceTokens announces up to expiryAtOnce tokens that are due now; later runs announce the rest.
 func (e Expiry) announceTokens(ctx context.Context) error {
 	ids, err := e.Query.TokensToAnnounce(ctx, token.Notice, expiryAtOnce)
 	if err != nil {
@@ -87,7 +87,7 @@ func (e Expiry) announceTokens(ctx context.Context) error {
 	return failed
 }
 
-// forgetVisitors forgets all visitors that have expired at a time. The next turn completes those that a failure or a
+// forgetVisitors forgets all visitors that have expired at a time. The next run completes those that a failure or a
 // killed process left.
 func (e Expiry) forgetVisitors(ctx context.Context, now time.Time) error {
 	forgotten := 0
@@ -120,7 +120,7 @@ func (e Expiry) sweepContent(ctx context.Context) error {
 	return err
 }
 
-// deleteArrivals deletes the content of all expired arrivals. The next turn completes those that a failure or a killed
+// deleteArrivals deletes the content of all expired arrivals. The next run completes those that a failure or a killed
 // process left.
 func (e Expiry) deleteArrivals(ctx context.Context, now time.Time) error {
 	deleted := 0

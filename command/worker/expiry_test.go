@@ -180,7 +180,7 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 		FROM generate_series(1, 11000) AS n`,
 		now.AddDate(0, 0, -400), names.Visitor("acme", "linked"))
 
-	turn := func() {
+	runOnce := func() {
 		e := Expiry{Query: query.New(w.Pool, store), Log: log,
 			Handlers: command.NewHandlers(command.Options{Store: store, Claims: names, Log: log}),
 			Eraser:   forget.Eraser{Keys: store, Views: forget.Database{Pool: w.Pool, Timeout: time.Minute}},
@@ -189,10 +189,10 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	for range 2 {
-		group.Go(turn)
+		group.Go(runOnce)
 	}
 	group.Wait()
-	turn()
+	runOnce()
 	for visitor, forgotten := range map[[2]string]bool{
 		{"acme", "old"}: true, {"globex", "older"}: true,
 		{"acme", "linked"}: false, {"acme", "returned"}: false, {"acme", "fresh"}: false, {"globex", "year"}: false,
@@ -216,7 +216,7 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 
 	pgtest.Exec(t, w.Pool, `DELETE FROM views.visitor_activity WHERE activity_id LIKE 'filler-%'`)
 	recordActivity("acme", "old", 0)
-	turn()
+	runOnce()
 	projectiontest.Await(t, runner)
 	require.Equal(t, 1,
 		pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.visitor_activity WHERE stream = $1`,

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	retentionInterval = 6 * time.Hour // a turn reads all leads of the accounts that have a retention
+	retentionInterval = 6 * time.Hour // a run reads all leads of the accounts that have a retention
 	retentionRetry    = 10 * time.Minute
 	retentionAtOnce   = 1000 // leads
 	// A killed process leaves at most its last erasure unfinished.
@@ -33,15 +33,15 @@ type Retention struct {
 	Now      func() time.Time
 }
 
-// Run takes turns until the context is done.
+// Run runs until the context is done.
 func (r Retention) Run(ctx context.Context) {
 	work := eventstore.Background{
 		Work: "erase leads whose retention has ended", Interval: retentionInterval, Retry: retentionRetry, Log: r.Log,
 	}
-	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, r.turn(ctx) })
+	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, r.runOnce(ctx) })
 }
 
-func (r Retention) turn(ctx context.Context) error {
+func (r Retention) runOnce(ctx context.Context) error {
 	accounts, err := r.Query.RetainingAccounts(ctx)
 	if err != nil {
 		return err

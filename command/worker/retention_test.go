@@ -120,11 +120,11 @@ func TestRetention_ErasesDueLeads(t *testing.T) {
 	require.ErrorIs(t, err, lead.ErrNotDue)
 
 	// A process is killed within an erasure. The others finish it.
-	require.ErrorIs(t, process(killedKeys{store}).turn(t.Context()), errKilled)
+	require.ErrorIs(t, process(killedKeys{store}).runOnce(t.Context()), errKilled)
 	projectiontest.Await(t, runner)
 	var group sync.WaitGroup
 	for range 2 {
-		group.Go(func() { assert.NoError(t, process(store).turn(context.Background())) })
+		group.Go(func() { assert.NoError(t, process(store).runOnce(context.Background())) })
 	}
 	group.Wait()
 	projectiontest.Await(t, runner)

@@ -23,17 +23,17 @@ type Silence struct {
 	Store    eventstore.Store
 	Log      *slog.Logger
 	Now      func() time.Time
-	silent   atomic.Int64 // intakes at the latest turn
+	silent   atomic.Int64 // intakes at the latest run
 }
 
-// Run takes turns until the context is done. While views are rebuilt, turns may fail for hours.
+// Run runs until the context is done. While views are rebuilt, runs may fail for hours.
 func (s *Silence) Run(ctx context.Context) {
 	work := eventstore.Background{Work: "report silent intakes", Interval: silenceInterval, Log: s.Log}
-	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, s.turn(ctx) })
+	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, s.runOnce(ctx) })
 }
 
-// turn waits until the views have every arrival up to now, so that none of them is missed, and reports what is due.
-func (s *Silence) turn(ctx context.Context) error {
+// runOnce waits until the views have every arrival up to now, so that none of them is missed, and reports what is due.
+func (s *Silence) runOnce(ctx context.Context) error {
 	now := s.Now()
 	head, err := s.Store.Head(ctx)
 	if err != nil {
@@ -54,5 +54,5 @@ func (s *Silence) turn(ctx context.Context) error {
 	return failed
 }
 
-// Silent returns how many intakes were silent at the latest turn.
+// Silent returns how many intakes were silent at the latest run.
 func (s *Silence) Silent() int64 { return s.silent.Load() }

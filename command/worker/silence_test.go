@@ -61,25 +61,25 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	arrive(busy, now.Add(-59*time.Minute))
 	w.Project(t)
 
-	turn := func(now time.Time) {
+	runOnce := func(now time.Time) {
 		var group sync.WaitGroup
 		for range 4 {
 			process := watcher(w, now)
 			group.Go(func() {
 				for range 2 { // the view may not have the first report
-					_ = process.turn(t.Context())
+					_ = process.runOnce(t.Context())
 				}
 			})
 		}
 		group.Wait()
 		w.Project(t)
-		assert.NoError(t, watcher(w, now).turn(t.Context()))
+		assert.NoError(t, watcher(w, now).runOnce(t.Context()))
 	}
-	turn(now)
+	runOnce(now)
 	deleted := []string{"intake.deleted"}
 	require.Equal(t, [][]string{{"intake.silent"}, {}, {}, deleted}, reported(quiet, busy, unmonitored, deletedIntake))
 	process := watcher(w, now)
-	require.NoError(t, process.turn(t.Context()))
+	require.NoError(t, process.runOnce(t.Context()))
 	require.EqualValues(t, 1, process.Silent())
 	record, err := process.Query.Intake(t.Context(), "acme", quiet)
 	require.NoError(t, err)
@@ -88,10 +88,10 @@ func TestSilence_ReportedOnce(t *testing.T) {
 
 	arrive(quiet, now.Add(time.Minute))
 	w.Project(t)
-	turn(now.Add(2 * time.Minute))
+	runOnce(now.Add(2 * time.Minute))
 	require.Equal(t, [][]string{{"intake.silent", "intake.resumed"}, {"intake.silent"}, {}, deleted},
 		reported(quiet, busy, unmonitored, deletedIntake))
-	turn(now.Add(2 * time.Hour))
+	runOnce(now.Add(2 * time.Hour))
 	require.Equal(t, [][]string{{"intake.silent", "intake.resumed", "intake.silent"}, {"intake.silent"}, {}, deleted},
 		reported(quiet, busy, unmonitored, deletedIntake))
 }

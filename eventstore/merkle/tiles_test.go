@@ -36,8 +36,8 @@ func TestTiles_AgreeWithTree(t *testing.T) {
 			}
 			return hashes, nil
 		})
-		turns := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 255, 256, 257, 700}), 1, 6).Draw(t, "turns")
-		for _, leaves := range turns {
+		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 255, 256, 257, 700}), 1, 6).Draw(t, "sizes")
+		for _, leaves := range sizes {
 			for range leaves {
 				leaf := tlog.RecordHash(binary.BigEndian.AppendUint64(nil, uint64(tree.Size())))
 				more, err := tlog.StoredHashesForRecordHash(tree.Size(), leaf, reader)

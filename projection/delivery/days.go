@@ -29,16 +29,16 @@ type Days struct {
 	Log  *slog.Logger
 }
 
-// Run calls Turn every hour until the context is done.
+// Run calls RunOnce every hour until the context is done.
 func (d Days) Run(ctx context.Context) {
 	work := eventstore.Background{
 		Work: "maintain the partitions of deliveries", Interval: daysInterval, Retry: daysRetry, Log: d.Log,
 	}
-	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, d.Turn(ctx) })
+	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, d.RunOnce(ctx) })
 }
 
-// Turn creates and drops the partitions that are due.
-func (d Days) Turn(ctx context.Context) error {
+// RunOnce creates and drops the partitions that are due.
+func (d Days) RunOnce(ctx context.Context) error {
 	_, err := d.Pool.Exec(ctx, `
 		SELECT delivery.open_day((now() AT TIME ZONE 'UTC')::date + ahead)
 		FROM generate_series(0, $1::integer - 1) AS ahead`, openDays)

@@ -75,7 +75,7 @@ func TestDays_OpenedConcurrently(t *testing.T) {
 	w := deliverytest.New(t)
 	var group errgroup.Group
 	for range 8 {
-		group.Go(func() error { return days(w).Turn(t.Context()) })
+		group.Go(func() error { return days(w).RunOnce(t.Context()) })
 	}
 	require.NoError(t, group.Wait())
 	require.Len(t, dayTables(t, w, "delivery"), 3)
@@ -105,7 +105,7 @@ func TestDays_Drop(t *testing.T) {
 	finish(29, 29)
 	var group errgroup.Group
 	for range 4 {
-		group.Go(func() error { return days(w).Turn(t.Context()) })
+		group.Go(func() error { return days(w).RunOnce(t.Context()) })
 	}
 	require.NoError(t, group.Wait())
 	kept := dayTables(t, w, "delivery")
@@ -116,7 +116,7 @@ func TestDays_Drop(t *testing.T) {
 	require.Len(t, dayTables(t, w, "attempt"), len(kept))
 
 	finish(39, 31)
-	require.NoError(t, days(w).Turn(t.Context()))
+	require.NoError(t, days(w).RunOnce(t.Context()))
 	require.NotContains(t, dayTables(t, w, "delivery"), named(39))
 
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.checkpoint`)
@@ -150,7 +150,7 @@ func TestDays_KeepErasures(t *testing.T) {
 	pgtest.Exec(t, w.Pool,
 		`INSERT INTO delivery.attempt SELECT delivery_id, now() + n * interval '1 s', 500 - n * 300, 1, '', ''
 			FROM delivery.`+first+`, generate_series(0, 1) AS n`)
-	require.NoError(t, days(w).Turn(t.Context()))
+	require.NoError(t, days(w).RunOnce(t.Context()))
 	require.NotContains(t, dayTables(t, w, "delivery"), first)
 	require.Equal(t, []string{answers + " delivered 2 200", fails + " failed 0 0"}, pgtest.Rows[string](t, w.Pool, `
 		SELECT concat_ws(' ', webhook_id, state, attempts, status) FROM delivery.erasure WHERE event_id = 'erasure'
@@ -195,6 +195,6 @@ func TestDays_Counts(t *testing.T) {
 	pgtest.Exec(t, w.Pool, `
 		WITH gone AS (DELETE FROM delivery.queue) UPDATE delivery.delivery
 		SET state = 'delivered', finished_at = now() - interval '35 days'`)
-	require.NoError(t, days(w).Turn(t.Context()))
+	require.NoError(t, days(w).RunOnce(t.Context()))
 	require.Equal(t, map[string]int{named(now): 6}, counted(t, w, "acme"))
 }

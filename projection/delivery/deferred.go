@@ -105,12 +105,12 @@ func (w FilterWorker) Run(ctx context.Context) {
 	work := eventstore.Background{
 		Work: "apply filters of webhook endpoints", Interval: filterPoll, Retry: filterRetry, Log: w.Log,
 	}
-	work.Run(ctx, w.Turn)
+	work.Run(ctx, w.RunOnce)
 }
 
-// Turn applies as many filters of each account as it may in a turn, and then waits as long as that took, so that costly
-// filters take at most half a processor. It reports whether any event was decided.
-func (w FilterWorker) Turn(ctx context.Context) (worked bool, err error) {
+// RunOnce applies as many filters of each account as it may in a turn, and then waits as long as that took, so that
+// costly filters take at most half a processor. It reports whether any event was decided.
+func (w FilterWorker) RunOnce(ctx context.Context) (worked bool, err error) {
 	accounts, err := w.waiting(ctx)
 	if err != nil || len(accounts) == 0 {
 		return false, schema.Unavailable(err)

@@ -72,7 +72,7 @@ func TestFilter_DecidesAtFanOut(t *testing.T) {
 	_, err := w.Pool.Exec(t.Context(), `DELETE FROM delivery.queue`)
 	require.NoError(t, err)
 	for moved := true; moved; {
-		moved, err = replayer(t, w).Turn(t.Context())
+		moved, err = replayer(t, w).RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lead.updated " + lead + " 1"}, deliverytest.Queued(t, w, won))
@@ -175,7 +175,7 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	acme, hooli := between(1, inTurn, "acme"), between(1, inTurn, "hooli")
 
 	worker := filterWorker(t, w)
-	worked, err := worker.Turn(t.Context())
+	worked, err := worker.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.True(t, worked)
 	between(acme+1, acme+inTurn, "acme") // each has a turn
@@ -184,7 +184,7 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 	deliverytest.CatchUp(t, w)
 	require.Equal(t, []string{"acme 4", "hooli 3"}, deferred())
 	for worked {
-		worked, err = worker.Turn(t.Context())
+		worked, err = worker.RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 	require.Empty(t, deferred())
@@ -236,13 +236,13 @@ func TestFilter_DeferredChanges(t *testing.T) {
 		"lead.erased is queued already, and the others are deferred")
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.checkpoint SET epoch = 'another' WHERE projector = 'fanout'`)
 	worker := filterWorker(t, w)
-	worked, err := worker.Turn(t.Context())
+	worked, err := worker.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.False(t, worked, "the endpoints are not known")
 	pgtest.Exec(t, w.Pool,
 		`UPDATE delivery.checkpoint SET epoch = (SELECT epoch FROM delivery.origin) WHERE projector = 'fanout'`)
 	for worked = true; worked; {
-		worked, err = worker.Turn(t.Context())
+		worked, err = worker.RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lead.created " + first + " 0"}, deliverytest.Queued(t, w, mended),

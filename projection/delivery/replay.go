@@ -62,12 +62,12 @@ func (r Replayer) Run(ctx context.Context) {
 	work := eventstore.Background{
 		Work: "queue deliveries of replays", Interval: replayPoll, Retry: replayRetry, Log: r.Log,
 	}
-	work.Run(ctx, r.Turn)
+	work.Run(ctx, r.RunOnce)
 }
 
-// Turn advances every open replay by one step, so that none waits for a long or failing one. It reports whether any
+// RunOnce advances every open replay by one step, so that none waits for a long or failing one. It reports whether any
 // replay has advanced.
-func (r Replayer) Turn(ctx context.Context) (worked bool, err error) {
+func (r Replayer) RunOnce(ctx context.Context) (worked bool, err error) {
 	open, err := r.open(ctx)
 	if err != nil || len(open) == 0 {
 		return false, schema.Unavailable(err)

@@ -180,18 +180,18 @@ func TestReplay_EndsAfterFirstAttempts(t *testing.T) {
 	var ended []delivery.EndedReplay
 	r := replayer(t, w)
 	r.End = func(_ context.Context, e delivery.EndedReplay) error { ended = append(ended, e); return nil }
-	turn := func() { t.Helper(); _, err := r.Turn(t.Context()); require.NoError(t, err) }
-	turn()
-	turn()
+	runOnce := func() { t.Helper(); _, err := r.RunOnce(t.Context()); require.NoError(t, err) }
+	runOnce()
+	runOnce()
 	require.Empty(t, ended, "nothing was attempted")
 	pgtest.Exec(t, w.Pool,
 		`UPDATE delivery.queue SET attempts = 1 WHERE delivery_id = (SELECT min(delivery_id) FROM delivery.queue)`)
-	turn()
+	runOnce()
 	require.Empty(t, ended, "one was not")
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET attempts = 1`)
-	turn()
+	runOnce()
 	require.Equal(t, []delivery.EndedReplay{{WebhookID: id, Generation: 1}}, ended)
-	turn()
+	runOnce()
 	require.Len(t, ended, 1)
 }
 
@@ -209,7 +209,7 @@ func TestReplay_BeforeDeliveriesBegan(t *testing.T) {
 	r := replayer(t, w)
 	r.End = func(_ context.Context, e delivery.EndedReplay) error { reported = append(reported, e); return nil }
 	for range 2 {
-		_, err := r.Turn(t.Context())
+		_, err := r.RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t,
@@ -238,9 +238,9 @@ func TestReplay_Budget(t *testing.T) {
 		return min(n, 10), time.Hour, nil
 	}
 	for i := range 4 {
-		_, err := r.Turn(t.Context())
+		_, err := r.RunOnce(t.Context())
 		require.NoError(t, err)
-		moved, err := r.Turn(t.Context())
+		moved, err := r.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.False(t, moved, "it waits for the budget, or for attempts")
 		require.Equal(t, map[int]int{0: 25, 1: min(25, 10*(i+1))}, generations(t, w, id))
@@ -263,13 +263,13 @@ func TestReplay_SmallestBudget(t *testing.T) {
 	r := replayer(t, w)
 	r.Budget = func(context.Context, string, int) (int, time.Duration, error) { return 1, 0, nil }
 	for n := range 3 {
-		_, err := r.Turn(t.Context())
+		_, err := r.RunOnce(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, map[int]int{0: 3, 1: n + 1}, generations(t, w, id))
 		sent(t, w) // so that the queue does not show that it was queued
 	}
 	for range 2 { // to the end of the log, and the end of the replay
-		_, err := r.Turn(t.Context())
+		_, err := r.RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"3 t"},
@@ -292,7 +292,7 @@ func TestReplay_StartsAtPlace(t *testing.T) {
 	started := &startingPoints{Store: w.Store}
 	r := replayer(t, w)
 	r.Store = started
-	_, err := r.Turn(t.Context())
+	_, err := r.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[int]int{0: 5, 1: 2}, generations(t, w, id))
 	known := pgtest.Rows[int64](t, w.Pool, `SELECT position FROM views.place`)
@@ -513,7 +513,7 @@ func sent(t *testing.T, w *projectiontest.World) (n int64) {
 func replay(t *testing.T, w *projectiontest.World) {
 	t.Helper()
 	for {
-		worked, err := replayer(t, w).Turn(t.Context())
+		worked, err := replayer(t, w).RunOnce(t.Context())
 		require.NoError(t, err)
 		if !worked {
 			return

@@ -299,7 +299,7 @@ func (s *session) follow(ctx context.Context) error {
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		if err := round.turn(ctx, s); err != nil {
+		if err := round.advance(ctx, s); err != nil {
 			return err
 		}
 	}

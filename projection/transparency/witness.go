@@ -26,8 +26,8 @@ type round struct {
 
 func (r *round) wait() { r.running.Wait() }
 
-// turn signs the tree if it has grown, and starts a round unless one is running or no cosignature is missing.
-func (r *round) turn(ctx context.Context, s *session) error {
+// advance signs the tree if it has grown, and starts a round unless one is running or no cosignature is missing.
+func (r *round) advance(ctx context.Context, s *session) error {
 	if r.ended != nil {
 		select {
 		case err := <-r.ended:

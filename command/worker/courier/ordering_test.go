@@ -161,7 +161,7 @@ func TestOrdering_Replay(t *testing.T) {
 		var err error
 		moved, err = delivery.Replayer{
 			Pool: w.Pool, Leases: leases, Store: w.Store, Log: slog.New(slog.DiscardHandler),
-		}.Turn(t.Context())
+		}.RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"lead.released 0 true", "lead.created 1 false"}, pgtest.Rows[string](t, w.Pool,

@@ -137,14 +137,14 @@ func (w Worker) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for range workers {
 		work := eventstore.Background{Work: "resubmit arrivals", Interval: poll, Log: w.Log}
-		running.Go(func() { work.Run(ctx, w.Turn) })
+		running.Go(func() { work.Run(ctx, w.RunOnce) })
 	}
 	running.Wait()
 }
 
-// Turn processes a page of the oldest request of the account whose last turn is the longest ago. Worked is false when
+// RunOnce processes a page of the oldest request of the account whose last turn is the longest ago. Worked is false when
 // there is none, or the view lags.
-func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
+func (w Worker) RunOnce(ctx context.Context) (worked bool, err error) {
 	c, err := w.claim(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil

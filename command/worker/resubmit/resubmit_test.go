@@ -71,9 +71,9 @@ func (w world) recording() (resubmit.Worker, *[]string) {
 	}), &done
 }
 
-func turn(t *testing.T, w resubmit.Worker, wants bool) {
+func runOnce(t *testing.T, w resubmit.Worker, wants bool) {
 	t.Helper()
-	worked, err := w.Turn(t.Context())
+	worked, err := w.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, wants, worked)
 }
@@ -106,10 +106,10 @@ func TestWorker_SelectsQuarantined(t *testing.T) {
 		done = append(done, arrivalID)
 		return nil
 	})
-	turn(t, worker, true)
+	runOnce(t, worker, true)
 	require.Equal(t, []string{first, last}, done, "in the order of the log")
 	require.NotContains(t, done, later, "it arrived after the request")
-	turn(t, worker, false)
+	runOnce(t, worker, false)
 }
 
 func TestWorker_WaitsForView(t *testing.T) {
@@ -120,9 +120,9 @@ func TestWorker_WaitsForView(t *testing.T) {
 	ids = append(ids, w.quarantine(t))
 	require.NoError(t, w.queue.Add(t.Context(), resubmit.Request{Account: "acme", IntakeID: intakeID}))
 	worker, done := w.recording()
-	turn(t, worker, false)
+	runOnce(t, worker, false)
 	w.project(t)
-	turn(t, worker, true)
+	runOnce(t, worker, true)
 	require.Equal(t, ids, *done)
 }
 
@@ -147,11 +147,11 @@ func TestWorker_ContinuesAfterFailure(t *testing.T) {
 		times[arrivalID]++
 		return nil
 	})
-	turn(t, worker, true)
+	runOnce(t, worker, true)
 	require.LessOrEqual(t, len(times), page)
 	var err error
 	for err == nil {
-		_, err = worker.Turn(t.Context())
+		_, err = worker.RunOnce(t.Context())
 	}
 	require.ErrorIs(t, err, failed)
 	require.Equal(t, resubmit.Progress{IntakeID: intakeID, Arrivals: failing}, w.progress(t)[0])
@@ -173,7 +173,7 @@ func finish(t *testing.T, w resubmit.Worker) {
 	t.Helper()
 	for worked := true; worked; {
 		var err error
-		worked, err = w.Turn(t.Context())
+		worked, err = w.RunOnce(t.Context())
 		require.NoError(t, err)
 	}
 }
@@ -195,9 +195,9 @@ func TestWorker_TurnOfEachAccount(t *testing.T) {
 	}
 	w.project(t)
 	worker, done := w.recording()
-	turn(t, worker, true)
+	runOnce(t, worker, true)
 	require.NotContains(t, *done, single)
-	turn(t, worker, true)
+	runOnce(t, worker, true)
 	require.Contains(t, *done, single)
 	finish(t, worker)
 	require.Len(t, *done, 61)
@@ -236,7 +236,7 @@ func TestQueue_ReplacesDuplicate(t *testing.T) {
 		}
 		return nil
 	})
-	turn(t, worker, true)
+	runOnce(t, worker, true)
 	require.Equal(t, []resubmit.Progress{{IntakeID: intakeID, Actor: "user:ben"}}, w.progress(t))
 	w.project(t)
 	finish(t, worker)
@@ -281,7 +281,7 @@ func TestWorker_ConcurrentWorkersTakeOtherAccounts(t *testing.T) {
 		return nil
 	})
 	go func() {
-		_, err := slow.Turn(t.Context())
+		_, err := slow.RunOnce(t.Context())
 		ended <- err
 	}()
 	require.Equal(t, "acme", <-started)
@@ -292,16 +292,16 @@ func TestWorker_ConcurrentWorkersTakeOtherAccounts(t *testing.T) {
 	})
 	for _, wants := range []bool{true, false} {
 		ctx, cancel := context.WithTimeout(t.Context(), projectiontest.Soon)
-		worked, err := quick.Turn(ctx) // does not wait for the slow worker
+		worked, err := quick.RunOnce(ctx) // does not wait for the slow worker
 		cancel()
 		require.NoError(t, err)
 		require.Equal(t, wants, worked)
 	}
 	close(released)
 	require.NoError(t, <-ended)
-	turn(t, quick, true)
+	runOnce(t, quick, true)
 	require.Equal(t, []string{"globex", "acme"}, took)
-	turn(t, quick, false)
+	runOnce(t, quick, false)
 }
 
 func TestQueue_LatestOfAccount(t *testing.T) {
