@@ -137,11 +137,15 @@ func TestImports_Layers(t *testing.T) {
 		},
 		{
 			[]string{"query/..."},
-			slices.Concat(readers, []string{"eventstore/audit", "eventstore/merkle", "query/...", "projection/schema"}),
+			slices.Concat(readers, []string{
+				"command/leadfile", "eventstore/audit", "eventstore/merkle", "query/...", "projection/schema",
+			}),
 		},
 		{
 			[]string{"command/worker/..."},
-			slices.Concat(readers, []string{"command", "command/worker/...", "projection/...", "query"}),
+			slices.Concat(readers, []string{
+				"command", "command/leadfile", "command/worker/...", "projection/...", "query",
+			}),
 		},
 	} {
 		found := 0

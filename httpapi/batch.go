@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/eventstore"
 )
@@ -147,7 +148,7 @@ func (x *exchange) batchArrival(
 			}
 			cmd := command.CaptureLead{Admission: admission, Keep: true, EnterStream: x.enterStream}
 			if failed == nil {
-				cmd.Body, failed = ParseObject(line.Text)
+				cmd.Body, failed = lead.ParseObject(line.Text)
 			}
 			if failed != nil {
 				if revoked := admission.Confirm(ctx, x.Directory); revoked != nil {

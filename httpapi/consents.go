@@ -73,6 +73,6 @@ func (x *exchange) objects(name string) (jsontext.Value, error) {
 	}
 	x.bodyRead()
 	raw = bytes.TrimPrefix(raw, byteOrderMark)
-	members, err := ParseObject(append(append([]byte(`{"`+name+`":`), raw...), '}'))
+	members, err := lead.ParseObject(append(append([]byte(`{"`+name+`":`), raw...), '}'))
 	return members[name], err
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"maps"
@@ -23,11 +22,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// Limits of a request body.
-const (
-	maxBody  = 2 << 20 // bytes
-	maxDepth = 32      // objects and arrays in each other, the body itself included
-)
+// maxBody bounds a request's body.
+const maxBody = 2 << 20 // bytes
 
 // members reads the body as a JSON object, strictly. No body at all is read as a nil map. The error is errCoding,
 // errMediaType, errTooLarge, errSlowBody or field.Errors.
@@ -48,7 +44,7 @@ func (x *exchange) membersUpTo(most int64, tooLarge error) (map[string]jsontext.
 		return nil, err
 	}
 	x.bodyRead()
-	return ParseObject(raw)
+	return lead.ParseObject(raw)
 }
 
 // encoded reports whether the headers say that a body is compressed or encoded otherwise.
@@ -125,92 +121,6 @@ func bad(name, message string) error { return field.Errors{{Field: name, Message
 // byteOrderMark precedes the UTF-8 of some programs.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// ParseObject splits a JSON object into its members, whose values have the shortest form, like those of lead.Members; a
-// nil map if the input is only white space. The error is field.Errors, which names the wrong member, or body.
-//
-// Beyond the grammar it refuses input that stores and readers treat differently: invalid UTF-8, lone surrogates, NUL,
-// duplicate keys of an object, numbers beyond a float64, and depth beyond maxDepth.
-func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
-	raw = bytes.TrimPrefix(raw, byteOrderMark)
-	if len(bytes.TrimLeft(raw, " \t\r\n")) == 0 {
-		return nil, nil
-	}
-	decoder := jsontext.NewDecoder(bytes.NewBuffer(raw))
-	if kind := decoder.PeekKind(); kind != jsontext.KindBeginObject && kind != jsontext.KindInvalid {
-		return nil, bad("body", "must be a JSON object")
-	}
-	if _, err := decoder.ReadToken(); err != nil {
-		return nil, malformed(err)
-	}
-	members := make(map[string]jsontext.Value)
-	mayHaveNUL := bytes.Contains(raw, []byte(`\u0000`)) // which is the only way to write one
-	for decoder.PeekKind() == jsontext.KindString {
-		token, err := decoder.ReadToken()
-		if err != nil {
-			return nil, malformed(err)
-		}
-		name, begin := token.String(), decoder.InputOffset()
-		if strings.ContainsRune(name, 0) {
-			return nil, bad("body", "must not contain NUL")
-		}
-		for first := true; first || decoder.StackDepth() > 1; first = false {
-			token, err := decoder.ReadToken()
-			switch {
-			case err != nil:
-				return nil, malformed(err)
-			case decoder.StackDepth() > maxDepth:
-				return nil, bad(shown(name), "must be at most 32 levels deep")
-			case mayHaveNUL && token.Kind() == jsontext.KindString && strings.ContainsRune(token.String(), 0):
-				return nil, bad(shown(name), "must not contain NUL")
-			case token.Kind() == jsontext.KindNumber:
-				if _, err := strconv.ParseFloat(token.String(), 64); err != nil {
-					return nil, bad(shown(name), "has a number that is too large")
-				}
-			}
-		}
-		value := jsontext.Value(bytes.TrimLeft(raw[begin:decoder.InputOffset()], ": \t\r\n")).Clone()
-		if err := value.Format(); err != nil {
-			return nil, malformed(err)
-		}
-		members[name] = value
-	}
-	if _, err := decoder.ReadToken(); err != nil { // the closing brace
-		return nil, malformed(err)
-	}
-	if _, err := decoder.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, bad("body", "has something after the JSON object")
-	}
-	return members, nil
-}
-
-// malformed returns the error of a body that is not valid JSON, with the member that it is in.
-func malformed(err error) error {
-	name := "body"
-	var syntax *jsontext.SyntacticError
-	if errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		for first := range syntax.JSONPointer.Tokens() {
-			if utf8.ValidString(first) && !strings.ContainsRune(first, 0) {
-				name = shown(first)
-			}
-			break
-		}
-	}
-	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return bad(name, "has the same key twice")
-	}
-	return bad(name, "is not valid JSON in UTF-8")
-}
-
-// maxShown is how much of a key an answer repeats.
-const maxShown = 50 // characters
-
-func shown(key string) string {
-	if utf8.RuneCountInString(key) <= maxShown {
-		return key
-	}
-	return string([]rune(key)[:maxShown]) + "…"
-}
-
 // fields reads the fields of a small body one by one and collects the errors. Null means absent.
 type fields struct {
 	members map[string]jsontext.Value
@@ -248,7 +158,7 @@ func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, 
 func (f *fields) only(names ...string) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		if !slices.Contains(names, name) {
-			f.wrong.Add(shown(name), "is not known here")
+			f.wrong.Add(lead.ShownKey(name), "is not known here")
 		}
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/leadlog/leadlog/command/lead"
 )
 
-// Record is a row as the body of a capture.
+// Record is a row as the members of a capture's body.
 type Record struct {
-	Body       jsontext.Value
+	Body       map[string]jsontext.Value
 	ReceivedAt time.Time // when the person came; zero: the row does not say
 	DeliveryID string    // that the provider of the columns gives the lead; empty for none
 	Warnings   field.Warnings
@@ -77,7 +77,7 @@ func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
 	for _, i := range c.custom {
 		b.keep(i, b.cells[i])
 	}
-	return b.record()
+	return b.record(), nil
 }
 
 // builder builds the body of a row.
@@ -102,8 +102,8 @@ func (b *builder) objects() error {
 			if strings.TrimSpace(b.cells[i]) == "" {
 				continue
 			}
-			var members map[string]jsontext.Value
-			if json.Unmarshal([]byte(b.cells[i]), &members) != nil {
+			members, err := lead.ParseObject([]byte(b.cells[i]))
+			if err != nil {
 				return &CellError{b.columns[i].name, errNotObject}
 			}
 			for key, value := range members {
@@ -354,50 +354,26 @@ func (b *builder) keep(i int, cell string) {
 	b.custom[key] = quoted(b.shortened(col.name, cell, lead.MaxCustomValue))
 }
 
-func (b *builder) record() (Record, error) {
+func (b *builder) record() Record {
 	r := Record{DeliveryID: b.plain[deliveryID], Warnings: b.warnings}
 	if at := b.plain[string(contact.FieldReceivedAt)]; at != "" {
 		r.ReceivedAt, _ = time.Parse(time.RFC3339Nano, at)
 	}
 	delete(b.plain, deliveryID)
 	delete(b.plain, string(contact.FieldReceivedAt))
-	members := make(map[string]any, len(b.plain)+2)
+	r.Body = make(map[string]jsontext.Value, len(b.plain)+2)
 	for name, value := range b.plain {
-		members[name] = value
+		r.Body[name] = quoted(value)
 	}
-	if len(b.metadata) > 0 {
-		members[metadata] = b.metadata
+	for parent, members := range map[string]map[string]jsontext.Value{metadata: b.metadata, customFields: b.custom} {
+		if len(members) > 0 {
+			r.Body[parent], _ = json.Marshal(members, json.Deterministic(true)) // the members are valid
+		}
 	}
-	if len(b.custom) > 0 {
-		members[customFields] = b.custom
-	}
-	var err error
-	r.Body, err = json.Marshal(members, json.Deterministic(true))
-	return r, err
+	return r
 }
 
 func quoted(text string) jsontext.Value {
 	value, _ := jsontext.AppendQuote(nil, text) // the only error is about invalid UTF-8, which it replaces
 	return value
 }
-
-// withoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a
-// formula: ="…", and an apostrophe before a formula or digits, also in a part of the cell.
-func withoutGuard(cell string) string {
-	if inside, ok := strings.CutPrefix(cell, `="`); ok && strings.HasSuffix(inside, `"`) {
-		return strings.ReplaceAll(inside[:len(inside)-1], `""`, `"`)
-	}
-	if !strings.Contains(cell, "'") {
-		return cell
-	}
-	cell = firstDefused.ReplaceAllString(cell, "$1")
-	return innerDefused.ReplaceAllString(cell, "$1$2")
-}
-
-// notShown are the characters that may precede a formula, as in package export.
-const notShown = `['"\p{Cf}\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]*`
-
-var (
-	firstDefused = regexp.MustCompile(`^'(` + notShown + `[=+\-@\t\r\n＝＋－＠0-9])`)
-	innerDefused = regexp.MustCompile(`([;\t\r\n])'(` + notShown + `[=+\-@＝＋－＠])`)
-)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -110,7 +111,7 @@ func Decimal[T any](name string, scale int, get func(T) string) Column[T] {
 func JSON[T any](name string, get func(T) string) Column[T] {
 	c := Text(name, get)
 	c.node, c.long = parquet.Encoded(parquet.JSON(), &parquet.Plain), true
-	c.text = func(item T) string { return defusedJSON(get(item)) }
+	c.text = func(item T) string { return leadfile.DefusedJSON(get(item)) }
 	return c
 }
 

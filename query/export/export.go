@@ -4,15 +4,13 @@ package export
 
 import (
 	"encoding/csv"
-	"fmt"
 	"io"
 	"iter"
-	"regexp"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/leadfile"
 )
 
 // Format is how rows are written.
@@ -118,7 +116,7 @@ type lines[T any] struct {
 
 func (l *lines[T]) write(item T) error {
 	for i, c := range l.columns {
-		l.cells[i] = Defused(c.text(item))
+		l.cells[i] = leadfile.Defused(c.text(item))
 	}
 	return l.out.Write(l.cells)
 }
@@ -141,43 +139,3 @@ func (o objects[T]) write(item T) error {
 }
 
 func (objects[T]) close() error { return nil }
-
-// Defused adds apostrophes to a cell that a spreadsheet could read as a formula, also after invisible characters, which
-// some drop. A part of a cell could be read as one too: where decimals have commas, spreadsheets separate cells at
-// semicolons, and do not see the quotes around a cell. Apostrophes of the original can be told from added ones.
-func Defused(cell string) string {
-	if strings.ContainsAny(cell, ";\t\r\n") {
-		cell = innerFormula.ReplaceAllString(cell, "$1'$2")
-	}
-	if cell == "" || wordByte(cell[0]) { // most cells
-		return cell
-	}
-	if firstFormula.MatchString(cell) {
-		return "'" + cell
-	}
-	return cell
-}
-
-func wordByte(b byte) bool {
-	return '0' <= b && b <= '9' || 'A' <= b && b <= 'Z' || 'a' <= b && b <= 'z'
-}
-
-// defusedJSON escapes the same characters in JSON, which keeps its value. They are in a string, because a semicolon is.
-func defusedJSON(cell string) string {
-	if !strings.Contains(cell, ";") {
-		return cell
-	}
-	return innerFormula.ReplaceAllStringFunc(cell, func(start string) string {
-		last, size := utf8.DecodeLastRuneInString(start)
-		return start[:len(start)-size] + fmt.Sprintf(`\u%04x`, last)
-	})
-}
-
-// notShown are quotes and characters without a glyph: of formats and controls but tabs and ends of lines, fillers, and
-// variation selectors. Package leadfile has the same ones.
-const notShown = `['"\p{Cf}\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\x{34f}\x{115f}\x{1160}\x{17b4}\x{17b5}\x{180b}-\x{180f}\x{3164}\x{fe00}-\x{fe0f}\x{ffa0}\x{e0000}-\x{e0fff}]*`
-
-var (
-	firstFormula = regexp.MustCompile(`^` + notShown + `[=+\-@\t\r\n＝＋－＠]`)
-	innerFormula = regexp.MustCompile(`([;\t\r\n])(` + notShown + `[=+\-@＝＋－＠])`)
-)

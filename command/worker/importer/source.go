@@ -9,22 +9,16 @@ import (
 	"io"
 	"iter"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
-
-	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
-	"github.com/leadlog/leadlog/httpapi"
 )
 
 // csvSource is the source of leads from a CSV file. JSON lines name their own source.
@@ -33,9 +27,37 @@ const csvSource = "csv_import"
 // maxLine is the bound of a request's body over HTTP.
 const maxLine = 2 << 20 // bytes
 
+// File is a file that is read more than once.
+type File interface {
+	io.ReadSeeker
+	io.ReaderAt
+}
+
+// Options are how a person wants a file to be read. What is not set is detected.
+type Options struct {
+	Format    string // csv or ndjson
+	Delimiter string // a character, or tab
+	Encoding  string
+	Skip      int // lines before the header
+	Columns   leadfile.Options
+}
+
+// OptionError is an option that is wrong. Want completes "must be".
+type OptionError struct{ Option, Value, Want string }
+
+func (e *OptionError) Error() string {
+	return fmt.Sprintf("%s=%q: must be %s", e.Option, e.Value, e.Want)
+}
+
+// ColumnsError is what is wrong with the options of columns.
+type ColumnsError struct{ error }
+
+// ErrOnlyCSV means that a file of JSON lines has options of CSV.
+var ErrOnlyCSV = errors.New("apply only to CSV, and the file is JSON lines")
+
 // Source is an open file of leads.
 type Source struct {
-	file     *os.File
+	file     File
 	total    uint64             // rows
 	encoding *leadfile.Encoding // of CSV; nil for JSON lines
 	dialect  leadfile.Dialect
@@ -45,79 +67,70 @@ type Source struct {
 	blank    int               // blank lines among them
 }
 
-// File is a file of leads, and how to read it. Tags are those of a command's flags.
-type File struct {
-	Path      string            `arg:"" optional:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
-	Map       map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column, such as phone, metadata.KEY or customFields.KEY, or nothing to leave it out. The error of an unknown field lists all. May be repeated."`
-	Keep      []string          `sep:"none" placeholder:"COLUMN" help:"Column of a CSV file that stays a custom field, although it looks like a contact. May be repeated."`
-	At        string            `placeholder:"COLUMN" help:"Column of a CSV file with the time when the person came. Default: known by its name."`
-	Format    string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: detected from the name or the beginning of the file."`
-	Delimiter string            `placeholder:"CHARACTER" help:"Delimiter of a CSV file, such as ; or tab. Default: detected from the header."`
-	Skip      int               `placeholder:"N" help:"Lines before the header of a CSV file, such as a title."`
-	Encoding  string            `placeholder:"NAME" help:"Encoding of a CSV file, such as windows-1251. Default: detected among UTF-8, UTF-16 and Windows-1252."`
-}
-
 // row is one lead in a file.
 type row struct {
 	line   int
 	lines  int // how many it spans
 	bytes  int
-	body   map[string]jsontext.Value
-	record leadfile.Record // of CSV, for what is not in the body
+	record leadfile.Record
 	source string
 	key    string
 	err    error // why the row is invalid
 }
 
-// Open opens a file and finds out how to read it. The errors about it and about the flags come before any row.
-func (f File) Open() (_ *Source, err error) {
-	if f.Path == "" {
-		return nil, cli.Usagef("name the file to import")
-	}
-	file, err := openRegular(f.Path)
-	if err != nil {
-		return nil, err
-	}
+// Open finds out how to read a file, whose name may tell its format. The errors about it and about the options come
+// before any row.
+func Open(file File, name string, o Options) (*Source, error) {
 	s := &Source{file: file}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	tabular, err := f.tabular(file)
+	tabular, err := o.tabular(file, name)
 	if err != nil {
 		return nil, err
 	}
 	if tabular {
-		err = f.openTable(s)
-	} else if len(f.Map) > 0 || f.Delimiter != "" || f.Encoding != "" || f.Skip != 0 || len(f.Keep) > 0 || f.At != "" {
-		err = cli.Usagef("--map, --keep, --at, --delimiter, --encoding and --skip apply only to CSV, and the file " +
-			"is JSON lines")
+		return s, o.openTable(s)
 	}
-	return s, err
+	columns := o.Columns
+	if len(columns.Map)+len(columns.Keep) > 0 || columns.At+o.Delimiter+o.Encoding != "" || o.Skip != 0 {
+		return nil, ErrOnlyCSV
+	}
+	return s, nil
 }
 
-// Survey reads through the whole file once, so that nothing is imported from a file that cannot be read to its end. It
-// prints what each column becomes, and returns an error if a person must decide on that first. Yes is that decision.
-func (s *Source) Survey(w io.Writer, rules lead.Rules, now time.Time, yes bool) error {
+// Report is what a file has, and whether a person must decide before its rows are imported.
+type Report struct {
+	Encoding  string // of CSV; empty for JSON lines
+	Delimiter rune   // likewise
+	Rows      uint64
+	Sampled   uint64 // rows of which phones and emails were counted
+	Columns   []leadfile.SurveyedColumn
+	Notes     []string // what a person should look at
+
+	NoContact bool     // no column is a phone or an email: nothing can be imported
+	Headless  bool     // the first row looks like a person, and does not name the columns
+	Skip      int      // lines that are before one that looks like the header; 0 for none
+	Contacts  []string // why columns that become custom fields look like contacts
+}
+
+// Survey reads through the whole file once, so that nothing is imported from a file that cannot be read to its end.
+func (s *Source) Survey(rules lead.Rules, now time.Time) (Report, error) {
 	s.rules = rules
 	if s.encoding == nil {
 		for _, err := range s.jsonTexts() {
 			if err != nil {
-				return err
+				return Report{}, err
 			}
 			s.total++
 		}
-		return nil
+		return Report{Rows: s.total}, nil
 	}
 	table, err := s.table()
 	if err != nil {
-		return err
+		return Report{}, err
 	}
 	survey := s.columns.NewSurvey(rules)
 	for row, err := range table.Rows() {
 		if err != nil {
-			return err
+			return Report{}, err
 		}
 		if s.total++; row.Err == nil {
 			survey.Add(row.Cells)
@@ -125,79 +138,35 @@ func (s *Source) Survey(w io.Writer, rules lead.Rules, now time.Time, yes bool) 
 	}
 	s.before, s.blank = table.Before, table.Blank
 	survey.Settle(now)
-	s.describe(w, survey)
-	for _, note := range survey.Notes() {
-		fmt.Fprintf(w, "note: %s\n", cli.Printable(note))
+	r := Report{
+		Encoding: s.encoding.Name, Delimiter: s.dialect.Delimiter, Rows: s.total, Sampled: uint64(survey.Sampled),
+		Columns: survey.Columns, Notes: survey.Notes(),
 	}
-	none, contacts := survey.Questions()
-	if none && s.columns.HeaderIsRow(rules.Region) {
-		return cli.Usagef("the first row must name the columns, and looks like a person: add a row such as " +
-			"name,phone,email before it")
+	r.NoContact, r.Contacts = survey.Questions()
+	r.Headless = r.NoContact && s.columns.HeaderIsRow(rules.Region)
+	if r.NoContact && !r.Headless {
+		r.Skip = s.header()
 	}
-	if none {
-		return cli.Usagef("no column is a phone or an email%s: name one by --map \"COLUMN=phone\"%s",
-			s.hint(contacts), s.titleHint())
-	}
-	if len(contacts) > 0 && !yes {
-		return cli.Usagef("contacts would become custom fields%s: say what the column is by --map \"COLUMN=phone\", "+
-			"that it is none by "+
-			"--keep \"COLUMN\", or --yes", s.hint(contacts))
-	}
-	return nil
+	return r, nil
 }
 
-func (s *Source) hint(contacts []string) string {
-	if len(contacts) == 0 {
-		return ""
-	}
-	return " (" + cli.Printable(strings.Join(contacts, "; ")) + ")"
-}
-
-// titleHint names the line that looks like the header, if that is not the first.
-func (s *Source) titleHint() string {
+// header returns how many lines are before one that looks like the header, if that is not the first; 0 for none.
+func (s *Source) header() int {
 	for skip := s.before; skip < s.before+10; skip++ {
-		dialect := leadfile.Dialect{Skip: skip}
 		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-			return ""
+			return 0
 		}
-		table, err := leadfile.NewTable(s.encoding.Decode(s.file), dialect)
+		table, err := leadfile.NewTable(s.encoding.Decode(s.file), leadfile.Dialect{Skip: skip})
 		if err != nil {
-			return ""
+			return 0
 		}
 		columns, err := leadfile.MapColumns(table.Header, leadfile.Options{})
 		if err == nil && slices.Contains(columns.Contacts(), true) {
-			return fmt.Sprintf("; or, if line %d names the columns, leave out those before it by --skip %d",
-				table.Before, table.Before-1)
+			return table.Before - 1
 		}
 	}
-	return ""
+	return 0
 }
-
-// describe prints how the file is read, and what each column becomes.
-func (s *Source) describe(w io.Writer, survey *leadfile.Survey) {
-	fmt.Fprintf(w, "CSV in %s, delimiter %q, %d rows\n", s.encoding.Name, s.dialect.Delimiter, s.total)
-	if survey.Rows > survey.Sampled {
-		fmt.Fprintf(w, "(emails and phones of the first %d rows)\n", survey.Sampled)
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  column\tbecomes\tfilled\temails\tphones\texamples")
-	for _, column := range survey.Columns {
-		becomes := column.Becomes
-		if becomes == "" {
-			becomes = "(left out)"
-		}
-		var examples []string
-		for _, example := range column.Examples {
-			examples = append(examples, cli.Printable(strings.ReplaceAll(example, "\t", " ")))
-		}
-		fmt.Fprintf(table, "  %s\t%s\t%d\t%d\t%d\t%s\n", cli.Printable(column.Name), cli.Printable(becomes),
-			column.Filled, column.Emails, column.Phones, strings.Join(examples, " | "))
-	}
-	_ = table.Flush() // like other prints, which may fail
-}
-
-// Close closes the file.
-func (s *Source) Close() { _ = s.file.Close() } // it was only read
 
 const (
 	saveAsCSV = "open it in the spreadsheet program, save it as CSV (in Excel: Save As, CSV UTF-8), and import that"
@@ -228,7 +197,7 @@ var others = []struct{ begin, is, remedy string }{
 }
 
 // tabular reports whether the file is CSV; otherwise it is JSON lines.
-func (f File) tabular(file *os.File) (bool, error) {
+func (o Options) tabular(file io.ReaderAt, name string) (bool, error) {
 	head := make([]byte, 512)
 	n, err := file.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -243,15 +212,15 @@ func (f File) tabular(file *os.File) (bool, error) {
 		if len(start) < len(other.begin) || !strings.EqualFold(start[:len(other.begin)], other.begin) {
 			continue
 		}
-		if other.begin == "[" && (f.Format == "csv" || strings.EqualFold(filepath.Ext(f.Path), ".csv")) {
+		if other.begin == "[" && (o.Format == "csv" || strings.EqualFold(filepath.Ext(name), ".csv")) {
 			break // a column may be called so
 		}
-		return false, fmt.Errorf("%s: this is %s: %s", f.Path, other.is, other.remedy)
+		return false, fmt.Errorf("this is %s: %s", other.is, other.remedy)
 	}
-	if f.Format != "" {
-		return f.Format == "csv", nil
+	if o.Format != "" {
+		return o.Format == "csv", nil
 	}
-	switch strings.ToLower(filepath.Ext(f.Path)) {
+	switch strings.ToLower(filepath.Ext(name)) {
 	case ".csv", ".tsv":
 		return true, nil
 	case ".ndjson", ".jsonl":
@@ -260,40 +229,55 @@ func (f File) tabular(file *os.File) (bool, error) {
 	return !strings.HasPrefix(start, "{"), nil
 }
 
-func (f File) openTable(s *Source) error {
-	var check cli.Checker
-	if f.Delimiter != "" {
-		s.dialect.Delimiter = parseDelimiter(&check, f.Delimiter)
+func (o Options) openTable(s *Source) (err error) {
+	if s.dialect.Delimiter, err = o.delimiter(); err != nil {
+		return err
 	}
-	if s.dialect.Skip = f.Skip; f.Skip < 0 {
-		check.Refuse("--skip", strconv.Itoa(f.Skip), "0 or more")
+	if s.dialect.Skip = o.Skip; o.Skip < 0 {
+		return &OptionError{"skip", strconv.Itoa(o.Skip), "0 or more"}
 	}
-	found, err := f.encoding(s.file, &check)
-	if err = errors.Join(err, check.Err()); err != nil {
+	found, err := o.encoding(s.file)
+	if err != nil {
 		return err
 	}
 	s.encoding = &found
 	table, err := s.table()
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.Path, err)
+		return err
 	}
 	s.dialect.Delimiter = table.Delimiter
-	options := leadfile.Options{Map: f.Map, Keep: f.Keep, At: f.At}
-	if s.columns, err = leadfile.MapColumns(table.Header, options); err != nil {
-		return cli.Usagef("%s: %w", f.Path, err)
+	if s.columns, err = leadfile.MapColumns(table.Header, o.Columns); err != nil {
+		return &ColumnsError{err}
 	}
 	return nil
 }
 
-func (f File) encoding(file *os.File, check *cli.Checker) (leadfile.Encoding, error) {
-	if f.Encoding == "" {
+func (o Options) encoding(file io.ReadSeeker) (leadfile.Encoding, error) {
+	if o.Encoding == "" {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return leadfile.Encoding{}, err
+		}
 		return leadfile.Detect(file)
 	}
-	named, err := leadfile.EncodingNamed(f.Encoding)
+	named, err := leadfile.EncodingNamed(o.Encoding)
 	if err != nil {
-		check.Refuse("--encoding", f.Encoding, "a name such as utf-8, windows-1251 or shift_jis")
+		return named, &OptionError{"encoding", o.Encoding, "a name such as utf-8, windows-1251 or shift_jis"}
 	}
 	return named, nil
+}
+
+func (o Options) delimiter() (rune, error) {
+	if o.Delimiter == "" {
+		return 0, nil
+	}
+	if o.Delimiter == "tab" || o.Delimiter == `\t` {
+		return '\t', nil
+	}
+	r, size := utf8.DecodeRuneInString(o.Delimiter)
+	if size != len(o.Delimiter) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
+		return 0, &OptionError{"delimiter", o.Delimiter, "one character that is no quote, or tab"}
+	}
+	return r, nil
 }
 
 // table reads the file from its beginning.
@@ -336,19 +320,16 @@ func (s *Source) digests() (file, reading string, err error) {
 	return file, hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
-// accounted says which lines of a CSV file are in no row.
-func (s *Source) accounted() string {
-	if s.encoding == nil {
-		return ""
-	}
-	return fmt.Sprintf("; other lines: %d up to the header, %d blank", s.before, s.blank)
-}
+// OtherLines returns which lines of a CSV file are in no row: those up to the header, and blank ones among the rows.
+func (s *Source) OtherLines() (header, blank int) { return s.before, s.blank }
 
 // rowText is one row of the file: the JSON of a capture's body, or the error.
 type rowText struct {
 	line   int
 	lines  int
-	record leadfile.Record
+	bytes  int
+	record leadfile.Record // of CSV
+	json   []byte          // of JSON lines
 	err    error
 }
 
@@ -365,6 +346,9 @@ func (s *Source) texts() iter.Seq2[rowText, error] {
 		}
 		for row, err := range table.Rows() {
 			text := rowText{line: row.Line, lines: row.Lines}
+			for _, cell := range row.Cells {
+				text.bytes += len(cell)
+			}
 			if row.Err != nil {
 				text.err = badRow(row.Err)
 			} else if err == nil {
@@ -395,7 +379,7 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 			return
 		}
 		for line, err := range leadfile.Lines(s.file, maxLine) {
-			text := rowText{line: line.Number, lines: 1, record: leadfile.Record{Body: line.Text}}
+			text := rowText{line: line.Number, lines: 1, bytes: len(line.Text), json: line.Text}
 			if line.TooLong {
 				text.err = badRow(errors.New("is longer than 2 MiB"))
 			}
@@ -415,13 +399,11 @@ func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
 		for text, err := range s.texts() {
-			row := row{line: text.line, lines: text.lines, record: text.record, err: text.err}
-			row.bytes = len(text.record.Body)
+			row := row{line: text.line, lines: text.lines, bytes: text.bytes, record: text.record, err: text.err}
 			if s.encoding != nil {
 				row.source = csvSource
-			}
-			if err == nil && row.err == nil {
-				row.body, row.err = httpapi.ParseObject(text.record.Body)
+			} else if err == nil && row.err == nil {
+				row.record.Body, row.err = lead.ParseObject(text.json)
 			}
 			if err == nil && row.err == nil {
 				if row.record.DeliveryID != "" {
@@ -439,76 +421,26 @@ func (s *Source) rows() iter.Seq2[row, error] {
 
 // key returns the idempotency key of a row that no provider has named.
 func (s *Source) key(row row, seen map[uint64]uint32) string {
-	sum := digest(row.source, row.record, row.body)
+	sum := digest(row.source, row.record)
 	short := binary.BigEndian.Uint64(sum)
 	seen[short]++
 	return "import " + hex.EncodeToString(sum) + " " + strconv.FormatUint(uint64(seen[short]), 10)
 }
 
 // digest is a hash of a row's content. The order of members does not matter.
-func digest(source string, record leadfile.Record, body map[string]jsontext.Value) []byte {
+func digest(source string, record leadfile.Record) []byte {
 	hash := sha256.New()
 	write := func(part string) {
 		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part)))) // "a", "bc" must not hash like "ab", "c"
 		hash.Write([]byte(part))
 	}
 	write(source)
-	for _, name := range slices.Sorted(maps.Keys(body)) {
+	for _, name := range slices.Sorted(maps.Keys(record.Body)) {
 		write(name)
-		write(string(body[name]))
+		write(string(record.Body[name]))
 	}
 	if !record.ReceivedAt.IsZero() {
 		write(record.ReceivedAt.Format(time.RFC3339Nano))
 	}
 	return hash.Sum(nil)[:16]
-}
-
-// reason describes an error in one line.
-func reason(err error) string {
-	var wrong field.Errors
-	if !errors.As(err, &wrong) {
-		return err.Error()
-	}
-	parts := make([]string, len(wrong))
-	for i, one := range wrong {
-		parts[i] = one.Field + " " + one.Message
-	}
-	return strings.Join(parts, "; ")
-}
-
-func parseDelimiter(c *cli.Checker, value string) rune {
-	if value == "tab" || value == `\t` {
-		return '\t'
-	}
-	r, size := utf8.DecodeRuneInString(value)
-	if size != len(value) || r == '"' || r == '\r' || r == '\n' || r == utf8.RuneError {
-		c.Refuse("--delimiter", value, "one character that is no quote, or tab")
-	}
-	return r
-}
-
-// openRegular opens a regular file, which can be read more than once.
-func openRegular(path string) (*os.File, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: must be a file, since it is read twice", path)
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
-}
-
-// Is reports whether a path leads to this file.
-func (s *Source) Is(path string) bool {
-	own, err := s.file.Stat()
-	if err != nil {
-		return false
-	}
-	other, err := os.Stat(path)
-	return err == nil && os.SameFile(own, other)
 }

@@ -2,6 +2,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -9,35 +10,71 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/query/export"
 )
 
-// errRows ends an import of which some rows were refused. The reasons are in the outcome or were printed.
-var errRows = errors.New("some rows were not imported")
+// StoppedError is why an import ended before its last row. The rows before have their outcome: the file can be imported
+// again.
+type StoppedError struct {
+	Rows uint64
+	Line int // of the row that it ended at; 0: it was interrupted
+	Err  error
+}
+
+func (e *StoppedError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("interrupted after %d rows", e.Rows)
+	}
+	return fmt.Sprintf("line %d: %s", e.Line, e.Err)
+}
+
+// Unwrap returns the reason.
+func (e *StoppedError) Unwrap() error { return e.Err }
 
 // Target is what the rows of a file are captured into.
 type Target struct {
 	Handlers  *command.Handlers
-	Admission command.Admission
-	Merge     bool     // what would be refused as a duplicate
-	Intakes   []string // of the file's provider, whose arrivals some rows may be
+	Admission command.Admission // of ImportActor; its request id is the run
+	// Actor, unless empty, is who imports: it is recorded with the start and the end.
+	Actor   string
+	Merge   bool     // what would be refused as a duplicate
+	Intakes []string // of the file's provider, whose arrivals some rows may be
 }
 
-// Run captures every row of the source, adds each result to the ledger, and shows its progress. Rows are processed like
-// captures over HTTP.
-func Run(ctx context.Context, progress io.Writer, source *Source, target Target, into Ledger) error {
-	rows := into.rows()
-	shown := cli.NewProgress(progress, into.name())
+// NewTarget returns the target of a file in an account. The errors are those of Directory.Admit and of the log.
+func NewTarget(
+	ctx context.Context, handlers *command.Handlers, directory *command.Directory, account, runID string,
+) (Target, error) {
+	admission, err := directory.Admit(ctx, command.Caller{
+		Account: account, Actor: command.ImportActor, Credential: command.ImportActor, RequestID: runID,
+		ReadsLeads: true,
+	})
+	return Target{Handlers: handlers, Admission: admission}, err
+}
+
+// Rules are those that rows are read by.
+func (t Target) Rules() lead.Rules { return lead.RulesOf(t.Admission.Account.State, contact.File) }
+
+// recorder is the caller of the start and the end.
+func (t Target) recorder() command.Caller {
+	caller := t.Admission.Caller
+	caller.Actor = cmp.Or(t.Actor, caller.Actor)
+	return caller
+}
+
+// Run captures every row of a surveyed source, adds each result to the ledger, and reports its progress. Rows are
+// processed like captures over HTTP. The errors are those of reading the file, of the ledger, and *StoppedError.
+func Run(ctx context.Context, source *Source, target Target, into Ledger, progress func(done, total uint64)) error {
+	rows := into.Counts()
 	var broken error // of reading the file
 	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] {
 		return func(yield func(command.BatchArrival) bool) {
@@ -52,33 +89,33 @@ func Run(ctx context.Context, progress io.Writer, source *Source, target Target,
 			}
 		}
 	}
+	if kind := source.Provider(); kind != "" {
+		var err error
+		target.Intakes, err = target.Handlers.IntakesOfKind(ctx, target.Admission.Caller.Account, kind)
+		if err != nil {
+			return err
+		}
+	}
 	run, err := into.start(ctx, source, target)
 	if err != nil {
 		return err
 	}
 	for arrived := range target.Handlers.CaptureLeads(ctx, arrivals, into.flush) {
 		if err := into.add(arrived); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("line %d: %w; run it again%s", arrived.Line, err, into.again())
+			return &StoppedError{rows.Rows(), arrived.Line, err}
 		}
-		shown.Show(rows.total(), source.total, "rows")
+		progress(rows.Rows(), source.total)
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted after %d rows; run it again%s", rows.total(), into.again())
+		return &StoppedError{Rows: rows.Rows(), Err: context.Cause(ctx)}
 	}
-	if broken != nil {
+	if broken != nil || run == nil {
 		return broken
 	}
-	if run != nil {
-		finished := rows.finished()
-		finished.RunID = target.Admission.Caller.RequestID
-		if err := run.Finish(ctx, finished); err != nil {
-			return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w; run it again%s",
-				err, into.again())
-		}
-	}
-	shown.End("%s; %s%s", rows, into.end(), source.accounted())
-	if rows.refused+rows.bad > 0 {
-		return errRows
+	finished := rows.finished()
+	finished.RunID = target.Admission.Caller.RequestID
+	if err := run.Finish(ctx, finished); err != nil {
+		return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w", err)
 	}
 	return nil
 }
@@ -87,7 +124,7 @@ func Run(ctx context.Context, progress io.Writer, source *Source, target Target,
 func (t Target) arriving(r row) command.BatchArrival {
 	read := func(ctx context.Context) (command.CaptureLead, error) {
 		cmd := command.CaptureLead{
-			Admission: t.Admission, Body: r.body, Source: r.source, IdempotencyKey: r.key,
+			Admission: t.Admission, Body: r.record.Body, Source: r.source, IdempotencyKey: r.key,
 			ReceivedAt: r.record.ReceivedAt, Import: true, MergeDuplicates: t.Merge,
 		}
 		if r.err != nil || r.record.DeliveryID == "" {
@@ -115,18 +152,21 @@ func (e *deliveredError) Error() string { return "an intake has received this ar
 
 // Ledger records the outcome of each row of an import.
 type Ledger interface {
+	// Counts returns those of the rows so far.
+	Counts() *Tally
 	// start records that the import begins. It returns nil for an import that is not recorded.
 	start(context.Context, *Source, Target) (*command.Import, error)
-	name() string // for the progress line
-	rows() *tally
 	add(command.BatchOutcome) error // an error ends the import
 	flush()                         // writes the added results
-	again() string                  // the effect of repeating an interrupted import: the end of a sentence
-	end() string                    // where the outcome is
 }
 
-// tally counts rows by outcome.
-type tally struct{ created, merged, refused, bad, erased, before, warned uint64 }
+// Tally counts rows by outcome.
+type Tally struct {
+	Created, Merged, Refused, Invalid uint64
+	Erased                            uint64 // of leads that were erased since an earlier import
+	Repeated                          uint64 // of all of these, done by an earlier import
+	Warned                            uint64 // of all of these, with warnings
+}
 
 // rowOutcome is the result of one row, as the outcome file shows it.
 type rowOutcome struct {
@@ -134,113 +174,100 @@ type rowOutcome struct {
 	leadID, message string
 }
 
-// count adds a row to the tally. An error that is not about the row is returned, and ends the import.
-func (t *tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
+// count adds a row. An error that is not about the row is returned, and ends the import.
+func (t *Tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
 	var (
 		refused   *command.LeadRefused
 		wrong     field.Errors
 		delivered *deliveredError
 	)
 	if len(arrived.Noted)+len(arrived.Warnings) > 0 {
-		t.warned++
+		t.Warned++
 	}
 	replayed := arrived.Replayed
 	row := rowOutcome{http.StatusCreated, arrived.Lead.ID, ""}
 	switch err := arrived.Err; {
 	case err == nil && arrived.Merged:
 		row.status = http.StatusOK
-		t.merged++
+		t.Merged++
 	case err == nil:
-		t.created++
+		t.Created++
 	case errors.As(err, &refused):
 		row, replayed = rowOutcome{http.StatusConflict, refused.Fact.LeadID, refused.Fact.Code}, refused.Replayed
-		t.refused++
+		t.Refused++
 	case errors.As(err, &delivered):
 		row, replayed = rowOutcome{http.StatusOK, delivered.leadID, ""}, true
-		t.merged++
+		t.Merged++
 	case errors.As(err, &wrong):
 		row.status, row.message = http.StatusBadRequest, reason(err)
-		t.bad++
+		t.Invalid++
 	case errors.Is(err, command.ErrErased): // imported earlier and erased since: not imported again
 		row.status, row.message, replayed = http.StatusGone, "LEAD_ERASED", true
-		t.erased++
+		t.Erased++
 	default:
 		return row, err
 	}
 	if replayed {
-		t.before++
+		t.Repeated++
 	}
 	return row, nil
 }
 
-func (t *tally) total() uint64 { return t.created + t.merged + t.refused + t.bad + t.erased }
+// Rows returns the number of rows.
+func (t *Tally) Rows() uint64 { return t.Created + t.Merged + t.Refused + t.Invalid + t.Erased }
 
-func (t *tally) finished() event.ImportFinished {
+func (t *Tally) finished() event.ImportFinished {
 	return event.ImportFinished{
-		Rows: int(t.total()), Created: int(t.created), Merged: int(t.merged), Refused: int(t.refused),
-		Invalid: int(t.bad), Repeated: int(t.before),
+		Rows: int(t.Rows()), Created: int(t.Created), Merged: int(t.Merged), Refused: int(t.Refused),
+		Invalid: int(t.Invalid), Repeated: int(t.Repeated),
 	}
 }
 
-func (t *tally) rows() *tally { return t }
+// Bad is how many rows have no lead: conflicts and invalid ones.
+func (t *Tally) Bad() uint64 { return t.Refused + t.Invalid }
 
-// Rows returns the number of rows.
-func (t *tally) Rows() uint64 { return t.total() }
+// Counts implements Ledger.
+func (t *Tally) Counts() *Tally { return t }
 
-func (t *tally) String() string {
+func (t *Tally) String() string {
 	text := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an "+
 		"earlier import",
-		t.total(), t.created, t.merged, t.refused, t.bad, t.before)
-	if t.erased > 0 {
-		text += fmt.Sprintf("; %d are of leads erased since", t.erased)
+		t.Rows(), t.Created, t.Merged, t.Refused, t.Invalid, t.Repeated)
+	if t.Erased > 0 {
+		text += fmt.Sprintf("; %d are of leads erased since", t.Erased)
 	}
-	if t.warned > 0 {
-		text += fmt.Sprintf("; %d with warnings", t.warned)
+	if t.Warned > 0 {
+		text += fmt.Sprintf("; %d with warnings", t.Warned)
 	}
 	return text
 }
 
-// Outcomes is a CSV file with the outcome of each row.
+// Outcomes writes the outcome of each row as CSV.
 type Outcomes struct {
-	tally
-	path  string
-	file  *os.File
+	Tally
+	open  func() (io.Writer, error)
 	table *csv.Writer
 }
 
-// CreateOutcomes creates the file, unless there is one. What it has is replaced once the import has started.
-func CreateOutcomes(path string) (*Outcomes, error) {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("%w (--outcome names another file)", err)
-	}
-	return &Outcomes{path: path, file: file, table: csv.NewWriter(file)}, nil
-}
+// NewOutcomes returns outcomes that are written to what open returns, which is called once the import has started.
+func NewOutcomes(open func() (io.Writer, error)) *Outcomes { return &Outcomes{open: open} }
 
 func (o *Outcomes) start(ctx context.Context, source *Source, t Target) (*command.Import, error) {
 	file, reading, err := source.digests()
 	if err != nil {
 		return nil, err
 	}
-	run, err := t.Handlers.StartImport(ctx, t.Admission.Caller, file, reading)
-	if unfinished, is := errors.AsType[*command.ImportUnfinishedError](err); is {
-		return nil, cli.Usagef("%w: run it again as before, or take it back by leadlog import --undo %s --account %s",
-			err, unfinished.RunID, t.Admission.Caller.Account)
-	}
+	run, err := t.Handlers.StartImport(ctx, t.recorder(), file, reading)
 	if err != nil {
 		return nil, err
 	}
-	if info, err := o.file.Stat(); err == nil && info.Mode().IsRegular() {
-		if err := o.file.Truncate(0); err != nil {
-			return nil, err
-		}
+	out, err := o.open()
+	if err != nil {
+		return nil, err
 	}
+	o.table = csv.NewWriter(out)
 	return run, o.table.Write([]string{"line", "lines", "status", "leadId", "warnings", "errors"})
 }
-
-func (o *Outcomes) name() string  { return "import" }
-func (o *Outcomes) again() string { return " to resume" }
-func (o *Outcomes) end() string   { return "each row is in " + o.path }
 
 func (o *Outcomes) add(arrived command.BatchOutcome) error {
 	row, err := o.count(arrived)
@@ -250,7 +277,7 @@ func (o *Outcomes) add(arrived command.BatchOutcome) error {
 	// The message may contain the name of a column, which comes from the file.
 	return o.table.Write([]string{
 		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID,
-		codes(slices.Concat(arrived.Noted, arrived.Warnings)), export.Defused(row.message),
+		codes(slices.Concat(arrived.Noted, arrived.Warnings)), leadfile.Defused(row.message),
 	})
 }
 
@@ -265,32 +292,34 @@ func codes(warnings field.Warnings) string {
 	return strings.Join(codes, " ")
 }
 
-// flush leaves its error to close.
+// flush leaves its error to Close.
 func (o *Outcomes) flush() { o.table.Flush() }
 
-// Close writes the added results, and closes the file.
+// Close writes the added results.
 func (o *Outcomes) Close() error {
+	if o.table == nil {
+		return nil
+	}
 	o.table.Flush()
-	return errors.Join(o.table.Error(), o.file.Close())
+	return o.table.Error()
 }
 
-// DryRun is the ledger of a dry run, which prints the rows that would be refused. Its handlers work on a draft of the
+// DryRun is the ledger of a dry run, which reports the rows that would be refused. Its handlers work on a draft of the
 // log.
 type DryRun struct {
-	tally
-	out   io.Writer
-	lines map[string]int // line of each lead that would be created, by its id
+	Tally
+	report func(line int, reason string) error
+	lines  map[string]int // line of each lead that would be created, by its id
 }
 
-// NewDryRun returns a ledger that prints to out.
-func NewDryRun(out io.Writer) *DryRun { return &DryRun{out: out, lines: map[string]int{}} }
+// NewDryRun returns a ledger that reports rows that would be refused. An error ends the dry run.
+func NewDryRun(report func(line int, reason string) error) *DryRun {
+	return &DryRun{report: report, lines: map[string]int{}}
+}
 
 func (d *DryRun) start(context.Context, *Source, Target) (*command.Import, error) { return nil, nil }
 
-func (d *DryRun) name() string  { return "import, dry run" }
-func (d *DryRun) again() string { return "" }
-func (d *DryRun) end() string   { return "nothing was written" }
-func (d *DryRun) flush()        {}
+func (d *DryRun) flush() {}
 
 func (d *DryRun) add(arrived command.BatchOutcome) error {
 	row, err := d.count(arrived)
@@ -308,8 +337,7 @@ func (d *DryRun) add(arrived command.BatchOutcome) error {
 	case code == lead.CodeDuplicateEmail:
 		row.message = fmt.Sprintf("%s: the email already belongs to %s", code, d.known(row.leadID))
 	}
-	_, err = fmt.Fprintf(d.out, "line %d: %s\n", arrived.Line, cli.Printable(row.message))
-	return err
+	return d.report(arrived.Line, row.message)
 }
 
 // known names a lead by its line if the import itself would create it: the id of such a lead exists in the draft alone.
@@ -318,4 +346,17 @@ func (d *DryRun) known(id string) string {
 		return fmt.Sprintf("the lead of line %d", line)
 	}
 	return "lead " + id
+}
+
+// reason describes an error in one line.
+func reason(err error) string {
+	var wrong field.Errors
+	if !errors.As(err, &wrong) {
+		return err.Error()
+	}
+	parts := make([]string, len(wrong))
+	for i, one := range wrong {
+		parts[i] = one.Field + " " + one.Message
+	}
+	return strings.Join(parts, "; ")
 }
