@@ -51,7 +51,7 @@ func PlaceholderPhone(phone string) bool {
 	if len(phone) > maxPhoneInput {
 		return false
 	}
-	digits := onlyDigits(phone)
+	digits := Digits(phone)
 	if filler(digits) {
 		return true
 	}
@@ -79,7 +79,8 @@ func filler(digits string) bool {
 	return len(digits) >= minFiller && (strings.Trim(digits, digits[:1]) == "" || digits == "1234567890")
 }
 
-func onlyDigits(text string) string {
+// Digits returns the digits of a text, those of other scripts as ASCII ones.
+func Digits(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r = ASCIIDigit(r); r >= '0' && r <= '9' {
 			return r
@@ -102,7 +103,7 @@ func LooksLikeEmail(text string) bool {
 func LooksLikePhone(text, region string) bool {
 	const minDigits = 8 // of those without +
 	plain := trim(text)
-	digits := onlyDigits(plain)
+	digits := Digits(plain)
 	if len(digits) < minPhoneDigits || len(digits) < minDigits && !strings.HasPrefix(plain, "+") {
 		return false
 	}
@@ -130,7 +131,7 @@ func Resembles(text string) bool {
 	for _, r := range text {
 		switch {
 		case unicode.IsLetter(r):
-			return strings.HasPrefix(strings.ToLower(text), "p:") && len(onlyDigits(text)) >= minPhoneDigits
+			return strings.HasPrefix(strings.ToLower(text), "p:") && len(Digits(text)) >= minPhoneDigits
 		case unicode.IsDigit(r):
 			digits++
 		}

@@ -52,7 +52,10 @@ var (
 	errType   = errors.New("applies an operator or function to a value of another type")
 	errResult = errors.New("has a result that is not JSON")
 	errNUL    = errors.New("has a result with NUL")
-	errLarge  = errors.New("has a result of more than 1 MiB")
+	// of the functions json and form
+	errNotJSON = errors.New("reads a text that is not JSON")
+	errNotForm = errors.New("reads a text that is not a query string")
+	errLarge   = errors.New("has a result of more than 1 MiB")
 )
 
 // Type is the type of a variable or of a result.
@@ -226,6 +229,11 @@ func classified(err error) error {
 	var cancelled interpreter.EvalCancelledError
 	if errors.As(err, &cancelled) || errors.Is(err, ErrCost) {
 		return ErrCost
+	}
+	for _, known := range [...]error{errNotJSON, errNotForm} {
+		if errors.Is(err, known) {
+			return known
+		}
 	}
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "no such key"), strings.HasPrefix(text, "index out of bounds"):

@@ -54,6 +54,9 @@ func TestJSON_Errors(t *testing.T) {
 		`body.s + 1`: errType, `1 / body.zero`: errFailed, `int(body.s)`: errFailed, `{"x": bytes(body.s)}`: errResult,
 		`1.0 / double(body.zero)`: errResult,
 		`{"a\x00": 1}`:            errNUL,
+		`json(body.s)`:            errNotJSON, `json("1 2")`: errNotJSON, `json('"\\u0000"')`: errNotJSON,
+		`form(body.s + "%")`: errNotForm,
+		`form("a=%00")`:      errNUL, `json(body.l)`: errType, `form(body.zero)`: errType, `digits(body.l)`: errType,
 	} {
 		_, err := evaluated(t, source, `{"s": "secret", "l": [1, 2], "zero": 0}`)
 		require.ErrorIs(t, err, want, source)
@@ -90,6 +93,9 @@ func TestFunctions(t *testing.T) {
 		`pairs(body.pairs, "k", "v")`: `{"a":1}`, `pairs(body.?missing, "k", "v")`: `{}`, `pairs("x", "k", "v")`: `{}`,
 		`words([body.b, body.a, null, body.?missing, "C "])`: `"B C"`, `words([])`: `""`,
 		`minor(1250, "INR")`: `"12.50"`, `minor(-5, "KWD")`: `"-0.005"`, `minor(null, "INR")`: `""`,
+		`json('{"a": [1, "x"]}').a[1]`: `"x"`, `json(body.?missing)`: `null`, `json(" 7 ")`: `7`, `json("")`: `null`,
+		`form("?a=1&b=x%20y&a=%2B2")`: `{"a":["1","+2"],"b":"x y"}`, `form(body.?missing)`: `{}`,
+		`digits("+91 (98765) ४३२१0")`: `"919876543210"`, `digits(9876543210)`: `"9876543210"`, `digits(body.?no)`: `""`,
 		`minor("7", "JPY")`: `"7"`, `minor(12345, "CLF")`: `"1.2345"`,
 	} {
 		got, err := evaluated(t, source, body)
@@ -98,7 +104,8 @@ func TestFunctions(t *testing.T) {
 	}
 	for _, source := range []string{
 		`merge([5])`, `words([5])`, `minor(1.5, "INR")`, `minor(1, "1NR")`, `minor("x", "INR")`, `minor(1, body.n)`,
-		`only(body, [dyn(5)])`,
+		`only(body, [dyn(5)])`, `json("{")`, `json(body.list)`, `json('{"a":1,"a":2}')`, `form("a=%zz")`,
+		`form(5)`, `digits([])`,
 	} {
 		_, err := evaluated(t, source, body)
 		require.Error(t, err, source)
@@ -170,7 +177,8 @@ var forms = []string{
 	"#.a", "#.?b", "#[#]", "#[?#]", "[#, #]", `{"a": #, "b": #}`, "#.map(v, #)", "#.map(v, #, #)", "#.filter(v, #)",
 	"#.exists(v, #)", "#.transformList(i, v, #)", "#.transformMap(k, v, #)", "(# + #)", "(# == #)", "(# in #)",
 	"(# ? # : #)", "#.orValue(#)", "#.optMap(v, #)", `pick(#, ["a"])`, "first([#, #])", "merge([#, #])",
-	"words([#, #])", `pairs(#, "a", "b")`, `omit(#, ["a*"])`, "minor(#, #)", "dyn(#)", "string(#)", "int(#)", "size(#)",
+	"words([#, #])", "json(#)", "form(#)", "digits(#)",
+	`pairs(#, "a", "b")`, `omit(#, ["a*"])`, "minor(#, #)", "dyn(#)", "string(#)", "int(#)", "size(#)",
 	`#.split(",").join("-")`, "#.replace(#, #)", "#.substring(#)", `"%s %d".format([#, #])`, "has(#.a)",
 }
 
@@ -303,6 +311,8 @@ func TestEval_EstimatesCostBeforeCall(t *testing.T) { // not parallel: it measur
 		"search back":     `body.s.lastIndexOf("b" + body.s.substring(1, 20000))`,
 		"regexp":          `body.s.matches("(a?){40}c")`,
 		"regexp function": `matches(body.s, "(a?){40}c")`,
+		"json":            `body.l.all(x, json("[" + body.s + "]") == 1)`,
+		"form":            `body.l.all(x, form(body.s) != {})`,
 		"regexps":         `body.l.all(x, !body.s.substring(0, 3000).matches("(a?){40}c"))`,
 	} {
 		var before, after runtime.MemStats

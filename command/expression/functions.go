@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+
+	"github.com/leadlog/leadlog/command/contact"
 )
 
 // functions are the functions that this package adds to CEL. They treat a missing member as an empty one.
@@ -24,6 +27,9 @@ import (
 //	                               to 50 characters, the most that a custom field may have
 //	words([text, text])            the texts that are not empty, with a space between them
 //	minor(amount, "INR")           an amount in a currency's smallest unit, as a decimal text: minor(1250, "INR") is "12.50"
+//	json(text)                     the value that a text is the JSON of, else an error; null of an empty text
+//	form(text)                     an object of the fields of a query string, else an error; a repeated one is a list
+//	digits(text)                   the digits of a text or of a whole number, those of other scripts as ASCII digits
 func (g *guards) functions() cel.EnvOption {
 	names, list, anything := cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.DynType
 	unary := func(id string, arg, result *cel.Type, of func(ref.Val) ref.Val, price price) cel.FunctionOpt {
@@ -47,7 +53,13 @@ func (g *guards) functions() cel.EnvOption {
 				g.guard("pairs_dyn_string_string", ofPairs, priceOfPairs))),
 		cel.Function("words", unary("words_list", list, cel.StringType, words, priceOfWords)),
 		cel.Function("minor", binary("minor_dyn_string", cel.StringType, cel.StringType, minor, priceOfMinor)),
+		cel.Function("json", unary("json_dyn", anything, anything, parseText, priceOfParse)),
+		cel.Function("form", unary("form_dyn", anything, Object.cel, parseForm, priceOfParse)),
+		cel.Function("digits", unary("digits_dyn", anything, cel.StringType, digits, priceOfMinor)),
 		cel.CostModel(
+			model("json_dyn", cost.Scale(cost.Length(cost.Arg(0)), 0.5), anyResult()),
+			model("form_dyn", cost.Scale(cost.Length(cost.Arg(0)), 0.5), objectResult()),
+			model("digits_dyn", cost.StringScan(cost.Length(cost.Arg(0))), cost.AtMost(cost.Const(assumedText))),
 			model("pick_dyn_list", cost.Length(cost.Arg(1)), anyResult()),
 			model("first_list", cost.Length(cost.Arg(0)), anyResult()),
 			model("only_dyn_list", choice, objectResult()),
@@ -377,6 +389,71 @@ func exponent(code string) (decimals int, ok bool) {
 		return 4, true
 	}
 	return 2, true
+}
+
+func parseText(text ref.Val) ref.Val {
+	given, ok := textGiven(text)
+	switch {
+	case !ok:
+		return types.NoSuchOverloadErr()
+	case given == "":
+		return types.NullValue
+	}
+	parsed, err := Parse([]byte(given))
+	if err != nil {
+		return types.WrapErr(errNotJSON)
+	}
+	return types.DefaultTypeAdapter.NativeToValue(parsed)
+}
+
+func parseForm(text ref.Val) ref.Val {
+	given, ok := textGiven(text)
+	if !ok {
+		return types.NoSuchOverloadErr()
+	}
+	query, err := url.ParseQuery(strings.TrimPrefix(given, "?"))
+	if err != nil {
+		return types.WrapErr(errNotForm)
+	}
+	fields := make(map[string]any, len(query))
+	for name, values := range query {
+		list := make([]any, len(values))
+		for i, value := range values {
+			list[i] = strings.ToValidUTF8(value, "\uFFFD")
+		}
+		if name = strings.ToValidUTF8(name, "\uFFFD"); len(list) == 1 {
+			fields[name] = list[0]
+		} else {
+			fields[name] = list
+		}
+	}
+	return types.DefaultTypeAdapter.NativeToValue(fields)
+}
+
+// textGiven returns a text without the space around it; empty for null. Ok is false for any other value.
+func textGiven(v ref.Val) (text string, ok bool) {
+	switch v := plain(v).(type) {
+	case types.String:
+		return strings.TrimSpace(string(v)), true
+	case types.Null:
+		return "", true
+	}
+	return "", false
+}
+
+// priceOfParse is the cost of reading a text, in which every second character may be a value.
+func priceOfParse(args []ref.Val, _ uint64) uint64 { return 1 + uint64(len(textOf(plain(args[0]))))/2 }
+
+func digits(text ref.Val) ref.Val {
+	switch v := plain(text).(type) {
+	case types.String:
+		return types.String(contact.Digits(string(v)))
+	case types.Int:
+		return types.String(contact.Digits(strconv.FormatInt(int64(v), 10)))
+	case types.Null:
+		return types.String("")
+	}
+	return types.NoSuchOverloadErr()
 }
 
 func asObject(members map[ref.Val]ref.Val) ref.Val {

@@ -23,7 +23,7 @@ func TestManual_Examples(t *testing.T) {
 	env := expression.NewEnvironment(expression.CostLimit, map[string]expression.Type{"body": expression.Any})
 	examples := regexp.MustCompile("(?m)^\\|.*\\| `([^`]+)` \\| `([^`]+)` \\|$").
 		FindAllStringSubmatch(string(manual), -1)
-	require.Len(t, examples, 15)
+	require.Len(t, examples, 17)
 	for _, example := range examples {
 		program, err := env.Compile(example[1], expression.Any, expression.Text, expression.Number,
 			expression.Bool, expression.Object)
@@ -32,7 +32,7 @@ func TestManual_Examples(t *testing.T) {
 		require.NoError(t, err, example[1])
 		require.JSONEq(t, example[2], string(got), example[1])
 	}
-	for _, name := range []string{"pick", "first", "words", "only", "omit", "merge", "pairs", "minor"} {
+	for _, name := range []string{"pick", "first", "words", "only", "omit", "merge", "pairs", "minor", "json", "form", "digits"} {
 		require.Contains(t, string(manual), "| `"+name+"(")
 	}
 }
