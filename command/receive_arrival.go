@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -45,10 +46,11 @@ type ReceiveArrival struct {
 
 // Mapped is the result of an intake's mapping of a post.
 type Mapped struct {
-	Body  map[string]jsontext.Value // members of a capture's body
-	Wrong field.Errors              // why it could not be mapped
-	Test  bool                      // the sender marked it as a test
-	Skip  bool                      // the mapping says not to capture it
+	Body   map[string]jsontext.Value // members of a capture's body
+	Source string                    // of the lead; empty: that of the intake
+	Wrong  field.Errors              // why it could not be mapped
+	Test   bool                      // the sender marked it as a test
+	Skip   bool                      // the mapping says not to capture it
 
 	Warnings field.Warnings
 }
@@ -81,7 +83,8 @@ func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (Arri
 	}
 	received.ExpiresAt = received.ReceivedAt.AddDate(0, 0, account.State.QuarantineDays)
 	c := &capture{Handlers: h, CaptureLead: CaptureLead{
-		Admission: Admission{Caller: cmd.Caller, Account: account}, Body: cmd.Mapped.Body, Source: cmd.Source,
+		Admission: Admission{Caller: cmd.Caller, Account: account}, Body: cmd.Mapped.Body,
+		Source: cmp.Or(cmd.Mapped.Source, cmd.Source),
 	}}
 	if c.kept, err = h.newKept(cmd.Caller, id.String(), now, received, cmd.Intake); err != nil {
 		return ArrivalReceived{}, err

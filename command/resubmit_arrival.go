@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -233,7 +234,7 @@ func (h *Handlers) mapAgain(ctx context.Context, a arrival.Arrival) (mapped Mapp
 		if err == nil {
 			err = wrong
 		}
-		return mapped, state.Settings.Source, err
+		return mapped, cmp.Or(mapped.Source, state.Settings.Source), err
 	}
 	body, err := a.Raw.Bytes()
 	if err != nil {
@@ -285,7 +286,9 @@ func mapRaw(mapping *intake.Mapping, raw event.ArrivalRaw, region string) (Mappe
 
 // MappedBy returns the result of a mapping. An error of a field that a lead can be without is a warning.
 func MappedBy(mapped intake.Mapped, wrong field.Errors) Mapped {
-	m := Mapped{Body: mapped.Body, Test: mapped.Test, Skip: mapped.Skip, Warnings: mapped.Warnings}
+	m := Mapped{
+		Body: mapped.Body, Source: mapped.Source, Test: mapped.Test, Skip: mapped.Skip, Warnings: mapped.Warnings,
+	}
 	for _, e := range wrong {
 		// a costly field leaves none for the others
 		if !intake.Optional(e.Field) || e.Message == expression.ErrCost.Error() {

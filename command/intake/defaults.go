@@ -48,87 +48,79 @@ func all(lists ...names) names {
 	return joined
 }
 
-func bodyOf(n names) string      { return "pick(body, " + n.String() + ")" }
-func bodyOnly(n names) string    { return "only(body, " + n.String() + ")" }
-func bodyWithout(n names) string { return "omit(body, " + n.String() + ")" }
+func itemOf(n names) string      { return "pick(item, " + n.String() + ")" }
+func itemOnly(n names) string    { return "only(item, " + n.String() + ")" }
+func itemWithout(n names) string { return "omit(item, " + n.String() + ")" }
 
-const firstAndLast = `words([pick(body, ["first_name"]), pick(body, ["last_name"])])`
+const firstAndLast = `words([pick(item, ["first_name"]), pick(item, ["last_name"])])`
+
+// asKnown adds the fields of a person that the mapping lacks, as the names of the answers say.
+func asKnown(mapping map[string]string) map[string]string {
+	known := map[string]string{
+		"name":            `pick(known, ["name"])`,
+		"email":           `pick(known, ["email"])`,
+		"phone":           `pick(known, ["phone"])`,
+		"visitorId":       `pick(known, ["visitorId"])`,
+		fieldCustomFields: `known.rest`,
+	}
+	maps.Copy(known, mapping)
+	return known
+}
 
 // asCaptured adds the fields of a lead that the mapping lacks: a post has them under their own names, as the body of a
 // capture does.
 func asCaptured(mapping map[string]string) map[string]string {
 	for _, name := range lead.FieldNames() {
 		if mapping[name] == "" {
-			mapping[name] = bodyOf(names{name})
+			mapping[name] = itemOf(names{name})
 		}
 	}
 	return mapping
 }
 
 var defaults = map[string]map[string]string{
-	Form: {
-		"name":            `pick(known, ["name"])`,
-		"email":           `pick(known, ["email"])`,
-		"phone":           `pick(known, ["phone"])`,
-		"visitorId":       `pick(known, ["visitorId"])`,
-		fieldMetadata:     `known.metadata`,
-		fieldCustomFields: `known.rest`,
-		fieldDeliveryID:   `pick(headers, ["idempotency-key"])`,
-	},
+	Form: asKnown(map[string]string{
+		fieldMetadata:   `known.metadata`,
+		fieldDeliveryID: `pick(headers, ["idempotency-key"])`,
+	}),
 	Webhook: asCaptured(map[string]string{
-		"name":        "first([" + bodyOf(all(captureNames, formNames)) + ", " + firstAndLast + "])",
-		"email":       bodyOf(formEmails),
-		"phone":       bodyOf(formPhones),
-		"visitorId":   bodyOf(visitorIDs),
-		fieldMetadata: "merge([" + bodyOnly(campaign) + ", pick(body, [\"metadata\"])])",
+		"name":        "first([" + itemOf(all(captureNames, formNames)) + ", " + firstAndLast + "])",
+		"email":       itemOf(formEmails),
+		"phone":       itemOf(formPhones),
+		"visitorId":   itemOf(visitorIDs),
+		fieldMetadata: "merge([" + itemOnly(campaign) + ", pick(item, [\"metadata\"])])",
 		fieldCustomFields: "merge([" +
-			bodyWithout(all(captured, formNames, formParts, formEmails, formPhones, campaign)) +
-			`, pick(body, ["fields"]), pick(body, ["industryData"]), pick(body, ["customFields"])])`,
+			itemWithout(all(captured, formNames, formParts, formEmails, formPhones, campaign)) +
+			`, pick(item, ["fields"]), pick(item, ["industryData"]), pick(item, ["customFields"])])`,
 	}),
 	StandardWebhooks: asCaptured(map[string]string{
-		"name":        bodyOf(captureNames),
-		"visitorId":   bodyOf(visitorIDs),
-		fieldMetadata: `pick(body, ["metadata"])`,
-		fieldCustomFields: "merge([" + bodyWithout(captured) + `, pick(body, ["fields"]), pick(body, ` +
-			`["industryData"]), pick(body, ["customFields"])])`,
-		fieldDeliveryID: `pick(headers, ["webhook-id"])`,
+		"name":        itemOf(captureNames),
+		"visitorId":   itemOf(visitorIDs),
+		fieldMetadata: `pick(item, ["metadata"])`,
+		fieldCustomFields: "merge([" + itemWithout(captured) + `, pick(item, ["fields"]), pick(item, ` +
+			`["industryData"]), pick(item, ["customFields"])])`,
+		fieldDeliveryID: `pick(headers, ["webhook-id", "svix-id"])`,
 	}),
-	GoogleLeadForm: {
-		"name": `first([pick(` + googleColumns + `, ["FULL_NAME"]),` +
-			` words([pick(` + googleColumns + `, ["FIRST_NAME"]), pick(` + googleColumns + `, ["LAST_NAME"])])])`,
-		"email": `pick(` + googleColumns + `, ["EMAIL"])`,
-		"phone": `pick(` + googleColumns + `, ["PHONE_NUMBER"])`,
-		fieldCustomFields: `omit(` + googleColumns + `, ["FULL_NAME", "FIRST_NAME", "LAST_NAME", "EMAIL", ` +
-			`"PHONE_NUMBER"])`,
-		fieldMetadata: `merge([only(body, ["campaign_id", "form_id", "adgroup_id", "creative_id", "asset_group_id"]),` +
-			` {"gclid": body.?gcl_id}])`,
+	GoogleLeadForm: asKnown(map[string]string{
+		fieldMetadata: `merge([known.metadata, only(body, ["campaign_id", "form_id", "adgroup_id", "creative_id", ` +
+			`"asset_group_id", "lead_submit_time"]), {"gclid": body.?gcl_id}])`,
 		fieldDeliveryID: `body.lead_id`,
-	},
-	MetaLeadAds: {
-		"name": `first([pick(` + metaFields + `, ["full_name"]),` +
-			` words([pick(` + metaFields + `, ["first_name"]), pick(` + metaFields + `, ["last_name"])])])`,
-		"email": `pick(` + metaFields + `, ["email"])`,
-		"phone": `pick(` + metaFields + `, ["phone_number"])`,
-		fieldCustomFields: `omit(pairs(body.field_data.map(f, {"name": f.name, "value": size(f.values) == 1 ? ` +
-			`f.values[0] : f.values}),` +
-			` "name", "value"), ["full_name", "first_name", "last_name", "email", "phone_number"])`,
-		fieldMetadata: `only(body, ["page_id", "form_id", "ad_id", "ad_name", "adgroup_id", "adset_id", ` +
-			`"adset_name", "campaign_id", "campaign_name", "platform"])`,
+	}),
+	MetaLeadAds: asKnown(map[string]string{
+		fieldMetadata: `merge([known.metadata, only(body, ["page_id", "form_id", "ad_id", "ad_name", "adgroup_id", ` +
+			`"adset_id", "adset_name", "campaign_id", "campaign_name", "platform", "is_organic", "created_time"])])`,
+		// A box that is not ticked is no withdrawal.
+		fieldConsent: `body.custom_disclaimer_responses.map(c, ` +
+			`!(string(c.?is_checked.orValue("")).lowerAscii() in ["", "0", "false"]), {"purpose": c.checkbox_key, ` +
+			`"granted": true, ?"text": c.?text, "method": "meta_lead_ads"})`,
 		fieldDeliveryID: `body.leadgen_id`,
-	},
-	Typeform: {
-		"email":     `first(body.form_response.answers.map(a, a.type == "email", a.email))`,
-		"phone":     `first(body.form_response.answers.map(a, a.type == "phone_number", a.phone_number))`,
-		"visitorId": "pick(body.form_response.?hidden, " + visitorIDs.String() + ")",
-		fieldCustomFields: `pairs(body.form_response.answers.map(a, !(a.type in ["email", "phone_number"]),` +
-			` {"key": a.field.?ref.or(a.field.?id), "value":` +
-			` a.type == "choice" ? dyn(a.choice.?label.or(a.choice.?other)) :` +
-			` a.type == "choices" ? dyn(a.choices.?labels.orValue([]) + (has(a.choices.other) ? ` +
-			`[a.choices.other] : [])) :` +
-			` dyn(a[?a.type])}), "key", "value")`,
-		fieldMetadata:   `merge([{"form_id": body.form_response.?form_id}, body.form_response.?hidden])`,
-		fieldDeliveryID: `body.form_response.token`,
-	},
+	}),
+	Typeform: asKnown(map[string]string{
+		fieldMetadata: `merge([{"form_id": body.form_response.?form_id}, known.metadata])`,
+		// Typeform sends a response that was not finished, and again when it is.
+		fieldDeliveryID: `body.form_response.token + ` +
+			`(body.?event_type == optional.of("form_response_partial") ? "/partial" : "")`,
+	}),
 	WhatsApp: {
 		"name":            `pick(item.?contact.profile, ["name"])`,
 		"phone":           `"+" + item.message.from`,
@@ -137,22 +129,20 @@ var defaults = map[string]map[string]string{
 		fieldDeliveryID:   `item.message.id`,
 	},
 	Razorpay: {
-		"name": `pick(` + razorpayNotes + `, ["name", "full_name"])`,
-		// Razorpay puts an address of its own where none was asked for.
-		"email":            razorpayPayment + `.email == "void@razorpay.com" ? null : ` + razorpayPayment + `.email`,
-		"phone":            razorpayPayment + `.contact`,
-		"opportunityValue": `minor(` + razorpayPayment + `.amount, ` + razorpayPayment + `.currency)`,
-		fieldCustomFields:  `omit(` + razorpayNotes + `, [])`,
-		fieldMetadata: `merge([{"event": body.?event, "payment_id": ` + razorpayOptional + `.id, "order_id": ` +
-			razorpayOptional + `.order_id}])`,
+		"name": `first([body.?payload.payment_link.entity.customer.name, pick(` + razorpayNotes +
+			`, ["name", "full_name"])])`,
+		"email":            `first([body.?payload.payment_link.entity.customer.email, body.?payload.payment.entity.email])`,
+		"phone":            `first([body.?payload.payment_link.entity.customer.contact, body.?payload.payment.entity.contact])`,
+		"opportunityValue": `minor(` + razorpayEntity + `.amount, ` + razorpayEntity + `.currency)`,
+		fieldCustomFields:  razorpayNotes,
+		fieldMetadata: `merge([{"event": body.?event, "payment_id": body.?payload.payment.entity.id, ` +
+			`"order_id": body.?payload.payment.entity.order_id, "payment_link_id": ` +
+			`body.?payload.payment_link.entity.id}])`,
 		fieldDeliveryID: `pick(headers, ["x-razorpay-event-id"])`,
 	},
 }
 
 const (
-	googleColumns    = `pairs(body.?user_column_data, "column_id", "string_value")`
-	metaFields       = `pairs(body.?field_data, "name", "values")`
-	razorpayPayment  = `body.payload.payment.entity`
-	razorpayOptional = `body.?payload.payment.entity`
-	razorpayNotes    = `body.?payload.payment.entity.notes`
+	razorpayEntity = `first([body.?payload.payment.entity, body.?payload.payment_link.entity])`
+	razorpayNotes  = `merge([body.?payload.payment_link.entity.notes, body.?payload.payment.entity.notes])`
 )

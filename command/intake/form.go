@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -36,12 +37,6 @@ func FromBrowser(headers map[string]string) bool {
 
 // numbered matches the number at the end of a name that a form builder made.
 var numbered = regexp.MustCompile(`-\d+$`)
-
-// leaf is a value of a post that is no object, with the names that lead to it.
-type leaf struct {
-	path  []string
-	value any
-}
 
 // name is the whole name as forms with nested fields write it, such as form_fields[email].
 func (l leaf) name() string {
@@ -107,7 +102,7 @@ func leavesOf(body any) (leaves []leaf) {
 			}
 		}
 		if len(path) > 0 && value != nil && value != "" {
-			leaves = append(leaves, leaf{path, value})
+			leaves = append(leaves, leaf{path: path, value: value})
 		}
 	}
 	walk(nil, body)
@@ -162,31 +157,28 @@ func described(leaves []leaf) []leaf {
 	return slices.DeleteFunc(leaves, func(l leaf) bool { return fields[l.group()] && l.path[len(l.path)-1] != "value" })
 }
 
-// known is what the names of a form's fields say of the person, for the variable known of mappings.
+// known is what a post says of the person, for the variable known of mappings.
 type known struct {
 	name, email, phone, visitorID any
 	metadata, rest                map[string]any
 	warnings                      field.Warnings
+
+	latest map[string]int // by name: the number of its latest value in rest
 }
 
 // variable returns the value of the variable.
-func (k known) variable() map[string]any {
+func (k *known) variable() map[string]any {
 	return map[string]any{
 		"name": k.name, "email": k.email, "phone": k.phone, "visitorId": k.visitorID, "metadata": k.metadata,
 		"rest": k.rest,
 	}
 }
 
-// knownOf reads a post by the names of its fields. Of several contacts of a kind, the first that can be used counts. If
+// knownOf reads a post by the names of its values. Of several contacts of a kind, the first that can be used counts. If
 // no name is that of a contact, the values tell. Everything else is left in rest.
-func knownOf(body any, region string) known {
-	k := known{metadata: map[string]any{}, rest: map[string]any{}}
-	leaves := described(leavesOf(body))
-	names := make([]string, len(leaves))
-	for i, l := range leaves {
-		names[i] = numbered.ReplaceAllString(l.name(), "") // tel-123 of Contact Form 7
-	}
-	fields := contact.FieldsOf(names)
+func knownOf(leaves []leaf, region string) *known {
+	k := &known{metadata: map[string]any{}, rest: map[string]any{}, latest: map[string]int{}}
+	fields := meanings(leaves)
 	used := make([]bool, len(leaves))
 	email := k.choose(leaves, fields, contact.FieldEmail, region)
 	phone := k.choose(leaves, fields, contact.FieldPhone, region)
@@ -210,31 +202,62 @@ func knownOf(body any, region string) known {
 		k.name = joined(k.name, leaves[i].value)
 	}
 	for i, l := range leaves {
-		key, isMetadata := strings.CutPrefix(string(fields[i]), "metadata.")
-		switch {
-		case used[i]:
-		case strings.HasPrefix(l.path[0], "first_") && slices.Contains(campaign, l.path[0]),
-			strings.HasPrefix(l.path[0], "utm_") && len(l.path) == 1:
-			k.metadata[l.path[0]] = l.value
-		case isMetadata && k.metadata[key] == nil:
-			k.metadata[key] = l.value
-		case fields[i] == contact.FieldVisitorID && k.visitorID == nil:
-			k.visitorID = l.value
-		default:
-			k.rest[k.free(l.key())] = l.value
+		if !used[i] {
+			k.add(l, fields[i])
 		}
 	}
 	return k
 }
 
-// free returns a name of rest that is not taken.
-func (k known) free(name string) string {
-	for n, free := 2, name; ; n++ {
-		if _, taken := k.rest[free]; !taken {
-			return free
-		}
-		free = fmt.Sprintf("%s (%d)", name, n)
+// meanings returns what each value is.
+func meanings(leaves []leaf) []contact.Field {
+	names := make([]string, len(leaves))
+	for i, l := range leaves {
+		names[i] = numbered.ReplaceAllString(cmp.Or(l.label, l.name()), "") // tel-123 of Contact Form 7
 	}
+	fields := contact.FieldsOf(names)
+	for i, l := range leaves {
+		further := fields[i].Kind() == l.means.Kind() && fields[i].Rank() > l.means.Rank()
+		switch {
+		case l.means != "" && !further:
+			fields[i] = l.means
+		case l.hidden && fields[i].Kind() == contact.FieldEmail:
+			fields[i] = contact.FieldOtherEmail
+		case l.hidden && fields[i].Kind() == contact.FieldPhone:
+			fields[i] = contact.FieldOtherPhone
+		}
+	}
+	return fields
+}
+
+// add adds a value that is no contact and no name of the person.
+func (k *known) add(l leaf, meaning contact.Field) {
+	own := l.path[0]
+	key, isMetadata := strings.CutPrefix(string(meaning), "metadata.")
+	ofCampaign := len(l.path) == 1 && (strings.HasPrefix(own, "utm_") || slices.Contains(campaign, own))
+	switch {
+	case meaning == contact.FieldSource: // the intake has one of its own
+		k.keep(l)
+	case meaning == contact.FieldVisitorID && k.visitorID == nil:
+		k.visitorID = l.value
+	case l.hidden, ofCampaign && strings.HasPrefix(own, "first_"), ofCampaign && strings.HasPrefix(own, "utm_"):
+		k.metadata[own] = l.value
+	case isMetadata && k.metadata[key] == nil && (!l.question || slices.Contains(campaign, key)):
+		k.metadata[key] = l.value
+	default:
+		k.keep(l)
+	}
+}
+
+// keep adds a value to rest, under a name of its own if its name is taken.
+func (k *known) keep(l leaf) {
+	name := l.key()
+	free := name
+	for _, taken := k.rest[free]; taken; _, taken = k.rest[free] {
+		k.latest[name] = max(k.latest[name], 1) + 1
+		free = fmt.Sprintf("%s (%d)", name, k.latest[name])
+	}
+	k.rest[free] = l.value
 }
 
 // choose returns the field with the contact of a kind: the first by rank whose value can be used, else the first with
@@ -273,6 +296,7 @@ func (k *known) byValue(leaves []leaf, region string) (email, phone int) {
 	for i, l := range leaves {
 		text := textOf(l.value)
 		switch {
+		case l.hidden:
 		case email < 0 && contact.LooksLikeEmail(text):
 			email = i
 			k.warnings.Add("email", field.ContactByValue, "was recognised by its value: no field has a known name")
@@ -285,22 +309,25 @@ func (k *known) byValue(leaves []leaf, region string) (email, phone int) {
 }
 
 // nameOf returns the fields of the person's name: the name, or the first and the last name, beside the contact if there
-// are several.
+// are several. Hidden ones count last.
 func nameOf(leaves []leaf, fields []contact.Field, used []bool, group string) []int {
-	find := func(kind contact.Field, beside bool) int {
+	find := func(kind contact.Field, of func(leaf) bool) int {
 		for i, f := range fields {
-			if f == kind && !used[i] && (!beside || leaves[i].group() == group) &&
-				!contact.Placeholder(textOf(leaves[i].value)) {
+			if f == kind && !used[i] && of(leaves[i]) && !contact.Placeholder(textOf(leaves[i].value)) {
 				return i
 			}
 		}
 		return -1
 	}
-	for _, beside := range []bool{true, false} {
-		if i := find(contact.FieldName, beside); i >= 0 {
+	for _, of := range []func(leaf) bool{
+		func(l leaf) bool { return !l.hidden && l.group() == group },
+		func(l leaf) bool { return !l.hidden },
+		func(l leaf) bool { return l.hidden },
+	} {
+		if i := find(contact.FieldName, of); i >= 0 {
 			return []int{i}
 		}
-		parts := slices.DeleteFunc([]int{find(contact.FieldFirstName, beside), find(contact.FieldLastName, beside)},
+		parts := slices.DeleteFunc([]int{find(contact.FieldFirstName, of), find(contact.FieldLastName, of)},
 			func(i int) bool { return i < 0 })
 		if len(parts) > 0 {
 			return parts

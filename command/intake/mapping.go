@@ -146,6 +146,7 @@ func truncated(name string) string {
 // Mapped is the result of mapping a post.
 type Mapped struct {
 	DeliveryID string
+	Source     string // of the lead
 	Test       bool   // the sender marked it as a test
 	Skip       bool   // the mapping says that it is not to be captured
 	Honeypot   bool   // a form's field that persons leave empty is filled
@@ -153,7 +154,7 @@ type Mapped struct {
 	Steps      uint64 // the cost, in the units of expression.CostLimit
 	Warnings   field.Warnings
 
-	// Body has the members of a capture's body, for lead.ParseArrival. Its source is that of the intake.
+	// Body has the members of a capture's body, for lead.ParseArrival.
 	Body map[string]jsontext.Value
 }
 
@@ -172,7 +173,7 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 	}
 	m.takeProofs(body, &mapped)
 	consents := m.takeConsents(body)
-	item := body
+	item := m.item(body)
 	if r.Item && len(r.Post) > 0 {
 		if body, err = expression.Parse(r.Post); err != nil {
 			wrong.Add("body", err.Error())
@@ -183,7 +184,7 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 		"body": body, "item": item, "known": map[string]any{}, "headers": orNone(r.Headers), "query": orNone(r.Query),
 	}
 	if m.known {
-		known := knownOf(body, r.Region)
+		known := knownOf(answersOf(m.settings.Kind, item), r.Region)
 		variables["known"] = known.variable()
 		for _, warning := range known.warnings {
 			if m.settings.Mapping[warning.Field] == "" {
@@ -205,8 +206,20 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 	}
 	mapped.Steps = total
 	mapped.setConsents(consents)
-	mapped.setSource(m.source())
+	mapped.Source = m.source(body)
+	mapped.setSource()
 	return mapped, wrong
+}
+
+// item returns the element of a post that a mapping reads: the post, or the data of a standard webhook that has it in
+// an envelope.
+func (m *Mapping) item(body any) any {
+	post, _ := body.(map[string]any)
+	data, enveloped := post["data"].(map[string]any)
+	if m.settings.Kind == StandardWebhooks && enveloped && textIn(post, "type") != "" {
+		return data
+	}
+	return body
 }
 
 func orNone(texts map[string]string) map[string]string {
@@ -216,8 +229,19 @@ func orNone(texts map[string]string) map[string]string {
 	return texts
 }
 
-func (m *Mapping) source() string {
-	return cmp.Or(m.settings.Source, DefaultSource(m.settings.Kind))
+// drops are the events of Razorpay about payments that were not made.
+var drops = []string{"payment.failed", "payment_link.expired", "payment_link.cancelled"}
+
+// source returns the source of a post's lead: the intake's, unless Razorpay says that the payment was made.
+func (m *Mapping) source(body any) string {
+	source := cmp.Or(m.settings.Source, DefaultSource(m.settings.Kind))
+	if m.settings.Kind == Razorpay && source == DefaultSource(Razorpay) {
+		post, _ := body.(map[string]any)
+		if name := textIn(post, "event"); name != "" && !slices.Contains(drops, name) {
+			return DefaultSource(Webhook)
+		}
+	}
+	return source
 }
 
 // challengeFields are the names under which the scripts of challenges post their response tokens.
@@ -250,6 +274,8 @@ func (m *Mapping) takeProofs(body any, mapped *Mapped) {
 	case GoogleLeadForm:
 		mapped.Test, _ = object["is_test"].(bool)
 		delete(object, googleKey)
+	case MetaLeadAds:
+		mapped.Test = isTestLead(answersOf(MetaLeadAds, body))
 	}
 }
 
@@ -309,9 +335,9 @@ func (mapped *Mapped) setDeliveryID(value jsontext.Value) error {
 	return nil
 }
 
-// setSource makes the intake's source that of the lead, whatever the post says.
-func (mapped *Mapped) setSource(source string) {
-	quoted, _ := jsontext.AppendQuote(nil, source)
+// setSource makes the mapped source that of the lead, whatever the post says.
+func (mapped *Mapped) setSource() {
+	quoted, _ := jsontext.AppendQuote(nil, mapped.Source)
 	metadata := []byte(`{"source":`)
 	metadata = append(metadata, quoted...)
 	given := mapped.Body[fieldMetadata]
