@@ -130,22 +130,11 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 	if err != nil {
 		return answer, err
 	}
-	answer.Warnings = append(c.arrival.Warnings, lead.WarnShared(sharedBy(answer.fact))...)
+	answer.Warnings = c.arrival.WarningsOf(answer.fact)
 	if !c.Admission.seesLeads() {
 		answer.Lead = answer.Lead.SetBy(answer.fact)
 	}
 	return answer, err
-}
-
-// sharedBy returns which contact of the arrival of a fact was shared.
-func sharedBy(fact event.Data) claim.Kind {
-	switch fact := fact.(type) {
-	case event.LeadCreated:
-		return claim.Kind(fact.Shared)
-	case event.LeadMerged:
-		return claim.Kind(fact.Shared)
-	}
-	return ""
 }
 
 func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
@@ -342,9 +331,7 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if c.kept != nil {
 		captured := event.ArrivalCaptured{
 			LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged,
-			Warnings: arrival.Warnings(
-				slices.Concat(c.kept.warnings(), c.arrival.Warnings, lead.WarnShared(decision.Shared)),
-			),
+			Warnings: arrival.Warnings(slices.Concat(c.kept.warnings(), c.arrival.WarningsOf(decision.Fact))),
 		}
 		if outcome, err = c.keep(captured); err != nil {
 			return LeadCaptured{}, err

@@ -2,6 +2,8 @@ package lead
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -74,7 +76,8 @@ func (a Arrival) shared(after int, byPhone, byEmail *State) claim.Kind {
 
 // Decide decides on an arrival. byPhone and byEmail are the live leads that have, or ever had, its phone and its email;
 // nil when it is free. The error is a *Refusal, or field.Errors for rules that depend on the lead: the stage is not one
-// of the account's, or the lead would exceed a limit.
+// of the account's, or the lead would exceed a limit. Of an arrival whose sender cannot correct it, the custom fields
+// and metadata that exceed the limits of the lead are left out.
 //
 // The person is the lead with the phone, otherwise the lead with the email, otherwise a new lead. Self-service sources
 // always merge. Of other sources, an arrival whose phone and email belong to two different leads is refused, a source
@@ -217,13 +220,41 @@ func (a Arrival) merge(
 	if a.OpportunityValue != "" && target.OpportunityID == "" {
 		merged.OpportunityID = ids.Opportunity
 	}
-	if len(union(target.CustomFields, a.CustomFields)) > MaxCustomFields {
-		wrong.Add("customFields", tooManyCustom)
+	customFit := func(given map[string]jsontext.Value) bool {
+		return len(union(target.CustomFields, given)) <= MaxCustomFields
 	}
-	if !fits(overlay(target.Metadata, a.Metadata, "", "")) {
-		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB with what the lead has")
+	metadataFit := func(given map[string]jsontext.Value) bool {
+		return fits(overlay(target.Metadata, given, "", ""))
 	}
+	if rules.From == contact.Call {
+		if !customFit(a.CustomFields) {
+			wrong.Add("customFields", tooManyCustom)
+		}
+		if !metadataFit(a.Metadata) {
+			wrong.Add("metadata", "must come to at most 64 keys and 32 KiB with what the lead has")
+		}
+		return merged, wrong.Err()
+	}
+	merged.CustomFields = fitting(a.CustomFields, strings.Compare, customFit)
+	merged.Metadata = fitting(a.Metadata, byRank, metadataFit)
 	return merged, wrong.Err()
+}
+
+// fitting returns the members of an object that a lead can have beside its own, the first ones in an order.
+func fitting(
+	given map[string]jsontext.Value, order func(a, b string) int, fit func(map[string]jsontext.Value) bool,
+) map[string]jsontext.Value {
+	if fit(given) {
+		return given
+	}
+	kept := map[string]jsontext.Value{}
+	for _, name := range slices.SortedFunc(maps.Keys(given), order) {
+		kept[name] = given[name]
+		if !fit(kept) {
+			delete(kept, name)
+		}
+	}
+	return kept
 }
 
 // badStatus refuses a stage that the account does not have. A stage that was removed stays valid for a lead that is at

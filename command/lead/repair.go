@@ -216,8 +216,7 @@ func (r *repair) customFields() {
 	for i, name := range kept {
 		if i >= MaxCustomFields {
 			delete(r.custom, name)
-			r.warnings.Add(name, field.FieldDropped,
-				"is more than the 50 custom fields that a lead can have, and was left out")
+			r.warnings.Add(name, field.FieldDropped, surplusField)
 			continue
 		}
 		if customLength(r.custom[name]) > MaxCustomValue {
@@ -242,15 +241,12 @@ func (r *repair) metadata() {
 		r.warnings.Add("metadata", field.FieldDropped, "is no object, and was left out")
 		return
 	}
-	names := slices.SortedFunc(maps.Keys(given), func(a, b string) int {
-		return cmp.Or(rankOf(a)-rankOf(b), strings.Compare(a, b))
-	})
+	names := slices.SortedFunc(maps.Keys(given), byRank)
 	size, kept := len("{}"), map[string]jsontext.Value{}
 	for _, name := range names {
 		more := len(quote(name)) + len(":,") + len(given[name])
 		if len(kept) == MaxMetadataKeys || size+more > MaxMetadataBytes {
-			r.warnings.Add("metadata."+name, field.FieldDropped,
-				"is more metadata than a lead can have, and was left out")
+			r.warnings.Add("metadata."+name, field.FieldDropped, surplusMetadata)
 			continue
 		}
 		size += more
@@ -262,10 +258,12 @@ func (r *repair) metadata() {
 	r.body["metadata"] = objectOf(kept)
 }
 
-// rankOf orders the members of metadata by how much is lost without them.
+// byRank orders the members of metadata by how much is lost without them.
+func byRank(a, b string) int { return cmp.Or(rankOf(a)-rankOf(b), strings.Compare(a, b)) }
+
 func rankOf(name string) int {
 	switch {
-	case name == keySource:
+	case name == keySource, name == keyConsent:
 		return 0
 	case strings.HasPrefix(name, "utm_"), slices.Contains(clickIDs, name), name == "page_url", name == "landing_page":
 		return 1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 var post = Rules{Region: "IN", Stages: []string{"new", "won"}, From: contact.Post}
@@ -177,4 +178,36 @@ func mustMembers(t *testing.T, body string) map[string]jsontext.Value {
 	members, err := Members(jsontext.Value(body))
 	require.NoError(t, err)
 	return members
+}
+
+// A sender that cannot correct an arrival loses the fields for which the lead has no room, and not the person.
+func TestDecide_KeepsPersonWithoutSurplus(t *testing.T) {
+	t.Parallel()
+	target := leadA("website")
+	target.CustomFields, target.Metadata = map[string]jsontext.Value{}, map[string]jsontext.Value{}
+	for i := range MaxCustomFields - 1 {
+		target.CustomFields[fmt.Sprintf("has %02d", i)] = quote("old")
+	}
+	for i := range MaxMetadataKeys - 1 {
+		target.Metadata[fmt.Sprintf("has %02d", i)] = quote("old")
+	}
+	a := accepted(t, `{"phone":"`+phoneA+`","customFields":{"a":"1","b":"2","has 00":"new"},
+		"metadata":{"a":"1","utm_source":"google","has 00":"new"}}`)
+	for _, from := range []contact.Source{contact.Post, contact.File} {
+		rules := someRules
+		rules.From = from
+		decision, err := Decide(a, rules, target, nil, NewIDs{})
+		require.NoError(t, err)
+		merged := decision.Fact.(event.LeadMerged)
+		require.JSONEq(t, `{"a":"1","has 00":"new"}`, string(objectOf(merged.CustomFields)))
+		require.JSONEq(t, `{"utm_source":"google","has 00":"new"}`, string(objectOf(merged.Metadata)))
+		require.Equal(t, []string{"b FIELD_DROPPED", "metadata.a FIELD_DROPPED"}, codes(a.WarningsOf(merged)))
+	}
+	_, err := Decide(a, someRules, target, nil, NewIDs{})
+	var wrong field.Errors
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, field.Errors{
+		{Field: "customFields", Message: tooManyCustom},
+		{Field: "metadata", Message: "must come to at most 64 keys and 32 KiB with what the lead has"},
+	}, wrong)
 }

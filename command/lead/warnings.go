@@ -7,9 +7,9 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore/event"
 )
 
 // unlessIgnored returns a phone or email, or nothing if it is on the account's list.
@@ -77,14 +77,44 @@ func (r *reader) pathOf(key string) string {
 	return key
 }
 
-// WarnShared warns of a contact of an arrival that did not identify the person, because it is shared; of none, it
-// returns nil.
-func WarnShared(kind claim.Kind) field.Warnings {
-	if kind == "" {
-		return nil
+// Messages of warnings of members beyond the limits of a lead.
+const (
+	surplusField    = "is more than the 50 custom fields that a lead can have, and was left out"
+	surplusMetadata = "is more metadata than a lead can have, and was left out"
+)
+
+// WarningsOf returns the warnings of an arrival that became a fact: its own, those of members that the lead has no room
+// for, and that of a contact which did not identify the person, because it is shared. Of a refusal there are only its
+// own.
+func (a Arrival) WarningsOf(fact event.Data) field.Warnings {
+	warnings := slices.Clone(a.Warnings)
+	shared := ""
+	switch fact := fact.(type) {
+	case event.LeadCreated:
+		shared = fact.Shared
+	case event.LeadMerged:
+		shared = fact.Shared
+		for _, name := range missing(fact.CustomFields, a.CustomFields) {
+			warnings.Add(name, field.FieldDropped, surplusField)
+		}
+		for _, name := range missing(fact.Metadata, a.Metadata) {
+			warnings.Add("metadata."+name, field.FieldDropped, surplusMetadata)
+		}
 	}
-	return field.Warnings{{
-		Field: string(kind), Code: field.SharedContact,
-		Message: "has come with so many others that it does not identify a person; the other contact does",
-	}}
+	if shared != "" {
+		warnings.Add(shared, field.SharedContact,
+			"has come with so many others that it does not identify a person; the other contact does")
+	}
+	return warnings
+}
+
+// missing returns the names of members that an object does not have, sorted.
+func missing(has, given map[string]jsontext.Value) (names []string) {
+	for name := range given {
+		if _, ok := has[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
