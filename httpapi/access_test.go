@@ -153,23 +153,32 @@ func TestCapture_ConflictNamesIDsOnly(t *testing.T) {
 	}
 }
 
-func TestAccounts_TokensSeeLeads(t *testing.T) {
+func TestAccounts_SettingsThatDefaultToTrue(t *testing.T) {
 	t.Parallel()
+	for _, setting := range []string{"tokensSeeLeads", "maskInConsole"} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			testDefaultTrue(t, setting)
+		})
+	}
+}
+
+func testDefaultTrue(t *testing.T, setting string) {
 	s := start(t)
 	admin := s.mint("admins", "admin")
 	path := accounts + s.id("new_one")
 	for body, want := range map[string]any{
-		`{}`: true, `{"tokensSeeLeads":null}`: true, `{"tokensSeeLeads":true}`: true, `{"tokensSeeLeads":false}`: false,
+		`{}`: true, `{"` + setting + `":null}`: true, `{"` + setting + `":true}`: true, `{"` + setting + `":false}`: false,
 	} {
 		put := s.send(call{method: http.MethodPut, path: path, credential: admin, body: body}).is(http.StatusOK)
-		require.Equal(t, want, put.at("data", "tokensSeeLeads"), body)
+		require.Equal(t, want, put.at("data", setting), body)
 		shown := s.send(call{method: http.MethodGet, path: after(path, put), credential: admin}).is(http.StatusOK)
 		require.Equal(t, put.at("data"), shown.at("data"))
 	}
 	wrong := s.send(call{
-		method: http.MethodPut, path: path, credential: admin, body: `{"tokensSeeLeads":"no"}`,
+		method: http.MethodPut, path: path, credential: admin, body: `{"` + setting + `":"no"}`,
 	}).is(http.StatusBadRequest)
-	require.Equal(t, []string{"tokensSeeLeads"}, wrong.fieldsNamed())
+	require.Equal(t, []string{setting}, wrong.fieldsNamed())
 }
 
 func TestLeadChanges_HideStoredFields(t *testing.T) {

@@ -20,7 +20,7 @@ func (x *exchange) configureAccount() (answer, error) {
 	// back.
 	body.only("name", "features", "stages", "region", "currency", "rateLimit", "rateBurst", "tokensSeeLeads",
 		"visitorDays", "quarantine", "quarantineDays", "wonStages",
-		"storagePerDay", "ignoredContacts", "sharedAfter", "retentionDays", "keepStages", "jwtNotBefore",
+		"storagePerDay", "ignoredContacts", "sharedAfter", "retentionDays", "keepStages", "maskInConsole", "jwtNotBefore",
 		"accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
@@ -30,7 +30,7 @@ func (x *exchange) configureAccount() (answer, error) {
 		QuarantineDays: body.integer("quarantineDays"), WonStages: body.texts("wonStages"),
 		StoragePerDay: body.integer("storagePerDay"), IgnoredContacts: body.texts("ignoredContacts"),
 		SharedAfter: body.integer("sharedAfter"), RetentionDays: body.integer("retentionDays"),
-		KeepStages: body.texts("keepStages"),
+		KeepStages: body.texts("keepStages"), MaskInConsole: body.boolean("maskInConsole"),
 	}
 	notBefore := body.time("jwtNotBefore")
 	if body.wrong != nil { // fields of the wrong type are empty here: only validate the others
@@ -48,6 +48,7 @@ func (x *exchange) configureAccount() (answer, error) {
 		Quarantine: state.Quarantine, QuarantineDays: state.QuarantineDays, WonStages: state.WonStages,
 		StoragePerDay: state.StoragePerDay, IgnoredContacts: append([]string{}, state.IgnoredContacts...),
 		SharedAfter: state.SharedAfter, RetentionDays: state.RetentionDays, KeepStages: state.KeepStages,
+		MaskInConsole: !state.UnmaskedInConsole,
 		JWTNotBefore: query.Timestamp(state.JWTNotBefore), CreatedAt: query.Timestamp(state.CreatedAt),
 		UpdatedAt: query.Timestamp(state.UpdatedAt),
 	}}}, err

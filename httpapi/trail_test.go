@@ -47,12 +47,14 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 	// A setting that is given with its default has not changed. One that was left at its default is shown with it.
 	configure(`{"name":"Acme Ltd","features":["crm_api"],"region":"DE","tokensSeeLeads":true,"visitorDays":395,` +
 		`"quarantine":false,"quarantineDays":30,"wonStages":["won"]}`)
-	configure(`{"name":"Acme Ltd","features":["crm_api"],"region":"DE","quarantine":true,"quarantineDays":7}`)
+	configure(`{"name":"Acme Ltd","features":["crm_api"],"region":"DE","quarantine":true,"quarantineDays":7,` +
+		`"maskInConsole":false}`)
 	records = s.trail("&type=account.configured&actor=user:ann", 4)
 	require.Equal(t, map[string]any{"name": map[string]any{"old": "Acme", "new": "Acme Ltd"}}, records[2]["data"])
 	require.Equal(t, map[string]any{
 		"quarantine":     map[string]any{"old": false, "new": true},
 		"quarantineDays": map[string]any{"old": 30.0, "new": 7.0},
+		"maskInConsole":  map[string]any{"old": true, "new": false},
 	}, records[3]["data"])
 
 	s.token()

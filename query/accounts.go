@@ -39,6 +39,8 @@ type Account struct {
 	// RetentionDays is how long a lead is kept after its last arrival or change; 0 is without end.
 	RetentionDays int      `json:"retentionDays"`
 	KeepStages    []string `json:"keepStages"` // those whose leads are kept without end
+	// MaskInConsole masks personal data in the console until they are revealed.
+	MaskInConsole bool `json:"maskInConsole"`
 	// JWTNotBefore is the time before which JWTs must not have been issued; null: they may be of any time.
 	JWTNotBefore Timestamp `json:"jwtNotBefore"`
 	CreatedAt    Timestamp `json:"createdAt"`
@@ -54,7 +56,7 @@ func (r *Reader) Account(ctx context.Context, id string) (Account, error) {
 		SELECT account_id, name, features, stages, region, currency, rate_limit, rate_burst, tokens_see_leads,
 		  visitor_days,
 		       quarantine, quarantine_days, won_stages, storage_per_day, ignored_contacts, shared_after, retention_days,
-		       keep_stages,
+		       keep_stages, mask_in_console,
 		       jwt_not_before, created_at, updated_at
 		  FROM views.account
 		 WHERE account_id = $1`, id)
@@ -64,7 +66,7 @@ func scanAccount(row pgx.CollectableRow) (a Account, err error) {
 	err = row.Scan(&a.AccountID, &a.Name, jsonOf{&a.Features}, jsonOf{&a.Stages}, &a.Region, &a.Currency, &a.RateLimit,
 		&a.RateBurst, &a.TokensSeeLeads,
 		&a.VisitorDays, &a.Quarantine, &a.QuarantineDays, jsonOf{&a.WonStages}, &a.StoragePerDay,
-		&a.IgnoredContacts, &a.SharedAfter, &a.RetentionDays, jsonOf{&a.KeepStages},
+		&a.IgnoredContacts, &a.SharedAfter, &a.RetentionDays, jsonOf{&a.KeepStages}, &a.MaskInConsole,
 		&a.JWTNotBefore, &a.CreatedAt, &a.UpdatedAt)
 	return a, err
 }

@@ -48,6 +48,8 @@ type accountSetCommand struct {
 	RetentionDays *int     `placeholder:"N" help:"Days after its last arrival or change until a lead is erased: 30 to 3650; 0 means never. Default of a new account: 0."`
 	KeepStage     []string `sep:"none" placeholder:"NAME" help:"Stage whose leads are kept whatever --retention-days says. May be repeated. An empty one keeps none. Default: the stages of --won-stage."`
 
+	MaskInConsole *bool `negatable:"" help:"Mask names, phones, emails and other personal data in the console until they are revealed. A reveal is recorded either way. Default of a new account: yes."`
+
 	JWTNotBefore *string `name:"jwt-not-before" placeholder:"TIME" help:"Reject JWTs that were issued before this time, such as 2006-01-02T15:04:05Z."`
 }
 
@@ -87,10 +89,10 @@ func (a *accountSetCommand) Run(ctx context.Context, c cli.Output) error {
 	}
 	fmt.Fprintf(c.Out,
 		"account %s: features %s; stages %s; won stages %s; region %s; currency %s%s; visitors for %d days; arrivals "+
-			"for %d days%s%s%s%s (position %d)\n", a.ID,
+			"for %d days%s%s%s%s%s (position %d)\n", a.ID,
 		orNone(state.Features), strings.Join(state.Stages, ", "), strings.Join(state.WonStages, ", "), state.Region,
 		state.Currency, hidesLeads(state), state.VisitorDays, state.QuarantineDays, quarantines(state), limits(state),
-		retains(state), revoked(state), position)
+		retains(state), unmasked(state), revoked(state), position)
 	return nil
 }
 
@@ -124,6 +126,7 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 			VisitorDays: a.VisitorDays, Quarantine: a.Quarantine, QuarantineDays: a.QuarantineDays,
 			WonStages: named(a.WonStage), StoragePerDay: a.StoragePerDay, IgnoredContacts: named(a.IgnoreContact),
 			SharedAfter: a.SharedAfter, RetentionDays: a.RetentionDays, KeepStages: named(a.KeepStage),
+			MaskInConsole: a.MaskInConsole,
 		},
 		Keep:         true,
 		JWTNotBefore: notBefore,
@@ -163,6 +166,14 @@ func retains(state account.State) string {
 		return ""
 	}
 	return fmt.Sprintf("; leads for %d days but in %s", state.RetentionDays, orNone(state.KeepStages))
+}
+
+// unmasked returns the note that the console masks nothing, or "".
+func unmasked(state account.State) string {
+	if !state.UnmaskedInConsole {
+		return ""
+	}
+	return "; unmasked in the console"
 }
 
 // hidesLeads returns the note that API tokens do not see leads, or "".

@@ -72,4 +72,8 @@ func TestAccountSet_PrintsRateLimits(t *testing.T) {
 	require.Contains(t, out, "arrivals for 30 days; storage of 5000 bytes a day (position")
 	out, _, _ = runs(t, database, "account", "set", "other", "--storage-per-day", "0")
 	require.Contains(t, out, "arrivals for 30 days; storage without a limit (position")
+	out, _, _ = runs(t, database, "account", "set", "acme", "--no-mask-in-console")
+	require.Contains(t, out, "; unmasked in the console (position")
+	out, _, _ = runs(t, database, "account", "set", "acme", "--mask-in-console")
+	require.NotContains(t, out, "unmasked")
 }

@@ -55,6 +55,9 @@ type State struct {
 	// RetentionDays is how long a lead is kept after its last arrival or change; 0 is without end.
 	RetentionDays int
 	KeepStages    []string // those whose leads are kept without end
+	// UnmaskedInConsole shows personal data in the console without a reveal: maskInConsole is off. An account without
+	// settings is masked.
+	UnmaskedInConsole bool
 	// StorageLowAt is when it was recorded last that little storage is left; zero: never since StoragePerDay was
 	// changed.
 	StorageLowAt time.Time
@@ -88,6 +91,7 @@ func Evolve(s State, fact event.Fact) State {
 			StoragePerDay: data.StoragePerDayOrDefault(), StorageLowAt: lowAt,
 			IgnoredContacts: data.IgnoredContacts, SharedAfter: data.SharedAfterOrDefault(),
 			RetentionDays: data.RetentionDays, KeepStages: data.KeepStagesOrDefault(),
+			UnmaskedInConsole: !data.MaskInConsoleOrDefault(),
 		}
 	case event.JWTsRevoked:
 		s.JWTNotBefore, s.UpdatedAt = data.NotBefore, fact.At
@@ -189,6 +193,8 @@ type Settings struct {
 	SharedAfter     *int     // nil: event.DefaultSharedAfter
 	RetentionDays   *int     // nil: 0
 	KeepStages      []string // nil: the won stages
+	// MaskInConsole is true when it is nil.
+	MaskInConsole *bool
 }
 
 // Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but
@@ -232,6 +238,9 @@ func (s State) Keeping(want Settings) Settings {
 	}
 	if want.KeepStages == nil && !slices.Equal(s.KeepStages, s.WonStages) {
 		want.KeepStages = s.KeepStages
+	}
+	if want.MaskInConsole == nil && s.UnmaskedInConsole {
+		want.MaskInConsole = new(false)
 	}
 	return want
 }
@@ -312,7 +321,7 @@ func (s State) Configure(want Settings, knownRegion func(string) bool) (*event.A
 		TokensSeeLeads: want.TokensSeeLeads, VisitorDays: orZero(want.VisitorDays),
 		Quarantine: orZero(want.Quarantine), QuarantineDays: orZero(want.QuarantineDays), WonStages: wonStages,
 		StoragePerDay: want.StoragePerDay, IgnoredContacts: ignored, SharedAfter: want.SharedAfter,
-		RetentionDays: orZero(want.RetentionDays), KeepStages: keepStages,
+		RetentionDays: orZero(want.RetentionDays), KeepStages: keepStages, MaskInConsole: want.MaskInConsole,
 	}
 	if s.Provisioned && s.is(configured) {
 		return nil, nil
@@ -412,7 +421,8 @@ func (s State) is(c event.AccountConfigured) bool {
 		slices.Equal(s.WonStages, c.WonStagesOrDefault()) &&
 		s.StoragePerDay == c.StoragePerDayOrDefault() &&
 		slices.Equal(s.IgnoredContacts, c.IgnoredContacts) && s.SharedAfter == c.SharedAfterOrDefault() &&
-		s.RetentionDays == c.RetentionDays && slices.Equal(s.KeepStages, c.KeepStagesOrDefault())
+		s.RetentionDays == c.RetentionDays && slices.Equal(s.KeepStages, c.KeepStagesOrDefault()) &&
+		s.UnmaskedInConsole != c.MaskInConsoleOrDefault()
 }
 
 func equal[T comparable](a, b *T) bool {

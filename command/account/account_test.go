@@ -273,7 +273,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 		Provisioned: true, Name: "Acme", Features: []string{FeatureAPI}, Stages: []string{"one", "two"}, Region: "US",
 		Currency: "EUR", RateLimit: new(2.0), RateBurst: new(3), TokensSeeLeads: true, VisitorDays: 30,
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, KeepStages: []string{"two"}, StoragePerDay: 5,
-		IgnoredContacts: contact.Ignored{"*@example.org"}, SharedAfter: 3,
+		IgnoredContacts: contact.Ignored{"*@example.org"}, SharedAfter: 3, UnmaskedInConsole: true,
 	}
 	kept, err := existing.Configure(existing.Keeping(Settings{}), knownRegion)
 	require.NoError(t, err)
@@ -286,7 +286,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 		Name: "Acme", Features: []string{FeatureAPI}, Stages: defaultStages, Region: "DE", Currency: "EUR",
 		RateLimit: new(0.0), RateBurst: new(3), VisitorDays: 30, Quarantine: true, QuarantineDays: 90,
 		WonStages: []string{"two"}, StoragePerDay: new(5), IgnoredContacts: []string{"*@example.org"},
-		SharedAfter: new(3),
+		SharedAfter: new(3), MaskInConsole: new(false),
 	}, changed)
 	renamed, err := existing.Configure(existing.Keeping(Settings{Name: "Globex", RateBurst: new(4)}), knownRegion)
 	require.NoError(t, err)
@@ -294,7 +294,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 		Name: "Globex", Features: []string{FeatureAPI}, Stages: existing.Stages, Region: "US", Currency: "EUR",
 		RateLimit: new(2.0), RateBurst: new(4), VisitorDays: 30, Quarantine: true, QuarantineDays: 90,
 		WonStages: []string{"two"}, StoragePerDay: new(5), IgnoredContacts: []string{"*@example.org"},
-		SharedAfter: new(3),
+		SharedAfter: new(3), MaskInConsole: new(false),
 	}, renamed)
 	existing.TokensSeeLeads = false
 	withoutLeads, err := existing.Configure(existing.Keeping(Settings{Name: "Globex"}), knownRegion)
@@ -336,6 +336,7 @@ func TestConfigure_EachSetting(t *testing.T) {
 		"storage":                       func(w *Settings) { w.StoragePerDay = new(0) },
 		"retention":                     func(w *Settings) { w.RetentionDays = new(90) },
 		"kept stages":                   func(w *Settings) { w.KeepStages = []string{} },
+		"mask in the console":           func(w *Settings) { w.MaskInConsole = new(false) },
 		"won stages":                    func(w *Settings) { w.WonStages = []string{"b"} },
 		"no burst":                      func(w *Settings) { w.RateBurst = nil },
 	} {

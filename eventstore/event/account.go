@@ -37,6 +37,8 @@ type AccountConfigured struct {
 	RetentionDays int `json:"retentionDays,omitzero"`
 	// KeepStages are the stages whose leads are kept without end. Absent is WonStages.
 	KeepStages []string `json:"keepStages,omitzero"`
+	// MaskInConsole reports whether the console masks personal data until they are revealed. Absent is true.
+	MaskInConsole *bool `json:"maskInConsole,omitzero"`
 }
 
 // DefaultVisitorDays is a year and a month, so that activity can be compared with that of a year ago.
@@ -83,6 +85,11 @@ func (a AccountConfigured) VisitorDaysOrDefault() int {
 // TokensSeeLeadsOrDefault returns TokensSeeLeads, or its default.
 func (a AccountConfigured) TokensSeeLeadsOrDefault() bool {
 	return a.TokensSeeLeads == nil || *a.TokensSeeLeads
+}
+
+// MaskInConsoleOrDefault returns MaskInConsole, or its default.
+func (a AccountConfigured) MaskInConsoleOrDefault() bool {
+	return a.MaskInConsole == nil || *a.MaskInConsole
 }
 
 // StoragePerDayOrDefault returns StoragePerDay, or its default.

@@ -216,6 +216,7 @@ func samples() []Data {
 			Quarantine: true, QuarantineDays: 90, WonStages: []string{"won"}, RetentionDays: 365,
 			KeepStages: []string{"won", "kept"}, StoragePerDay: new(0),
 			IgnoredContacts: []string{"+919999999999", "*@example.org"}, SharedAfter: new(0),
+			MaskInConsole: new(false),
 		},
 		JWTsRevoked{NotBefore: at},
 		StorageLow{StoragePerDay: 1 << 30},

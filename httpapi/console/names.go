@@ -95,6 +95,7 @@ var settingNames = map[string]string{
 	"challenge.secret": "CAPTCHA secret key", "currency": "Currency", "features": "Features", "region": "Region",
 	"stages": "Stages", "wonStages": "Won stages", "retentionDays": "Days that leads are kept",
 	"keepStages": "Stages whose leads are kept", "rateBurst": "Burst",
+	"maskInConsole":  "Masked in the console",
 	"tokensSeeLeads": "Tokens see stored fields", "visitorDays": "Days that visitor activity is kept",
 	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept",
 	"storagePerDay": "Bytes stored per day", "ignoredContacts": "Ignored contacts",

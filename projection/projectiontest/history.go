@@ -81,6 +81,7 @@ func (h *History) configure(t testing.TB, account string) {
 		StoragePerDay:   []*int{nil, new(0), new(1 << 40)}[len(h.Leads[account])%3],
 		IgnoredContacts: pick(h, nil, []string{"*@test.example", "+919999999999"}),
 		SharedAfter:     pick(h, nil, new(0), new(3)),
+		MaskInConsole:   []*bool{nil, new(true), new(false)}[len(h.Leads[account])%3],
 	}}
 	if leads := len(h.Leads[account]); leads%2 == 1 {
 		facts = append(facts, event.JWTsRevoked{NotBefore: Start.Add(time.Duration(leads) * time.Second)})

@@ -322,6 +322,7 @@ CREATE TABLE views.account (
     shared_after integer NOT NULL,
     retention_days integer NOT NULL,
     keep_stages jsonb NOT NULL,
+    mask_in_console boolean NOT NULL,
     created_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     jwt_not_before timestamp with time zone,
@@ -339,6 +340,7 @@ COMMENT ON COLUMN views.account.ignored_contacts IS 'Phones and emails that iden
 COMMENT ON COLUMN views.account.shared_after IS 'How many phones, or emails, of one lead make its emails, or phones, shared; 0: never.';
 COMMENT ON COLUMN views.account.retention_days IS 'How long a lead is kept after its last arrival or change; 0: without end.';
 COMMENT ON COLUMN views.account.keep_stages IS 'The stages whose leads are kept without end.';
+COMMENT ON COLUMN views.account.mask_in_console IS 'Whether the console masks personal data until they are revealed.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
 CREATE TABLE views.account_place (

@@ -62,8 +62,8 @@ func queueSettings(to *pgx.Batch, id string, e projection.Event, data event.Acco
 		INSERT INTO account (account_id, name, features, stages, region, currency, rate_limit, rate_burst,
 		  tokens_see_leads, visitor_days,
 		                     quarantine, quarantine_days, won_stages, storage_per_day, ignored_contacts, shared_after,
-		                     retention_days, keep_stages, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $19)
+		                     retention_days, keep_stages, mask_in_console, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $20)
 		    ON CONFLICT (account_id) DO UPDATE
 		   SET name = excluded.name, features = excluded.features, stages = excluded.stages, region = excluded.region,
 		   currency = excluded.currency,
@@ -74,10 +74,12 @@ func queueSettings(to *pgx.Batch, id string, e projection.Event, data event.Acco
 		       storage_per_day = excluded.storage_per_day, ignored_contacts = excluded.ignored_contacts,
 		       shared_after = excluded.shared_after,
 		       retention_days = excluded.retention_days, keep_stages = excluded.keep_stages,
+		       mask_in_console = excluded.mask_in_console,
 		       updated_at = excluded.updated_at`,
 		id, data.Name, features, stages, data.Region, data.Currency, data.RateLimit, data.RateBurst,
 		data.TokensSeeLeadsOrDefault(), data.VisitorDaysOrDefault(),
 		data.Quarantine, data.QuarantineDaysOrDefault(), wonStages, data.StoragePerDayOrDefault(),
-		append([]string{}, data.IgnoredContacts...), data.SharedAfterOrDefault(), data.RetentionDays, keepStages, e.At)
+		append([]string{}, data.IgnoredContacts...), data.SharedAfterOrDefault(), data.RetentionDays, keepStages,
+		data.MaskInConsoleOrDefault(), e.At)
 	return nil
 }

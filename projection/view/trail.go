@@ -220,6 +220,7 @@ func withDefaults(now map[string]jsontext.Value, configured event.AccountConfigu
 		"wonStages": configured.WonStagesOrDefault(), "storagePerDay": configured.StoragePerDayOrDefault(),
 		"sharedAfter": configured.SharedAfterOrDefault(), "retentionDays": configured.RetentionDays,
 		"keepStages":      configured.KeepStagesOrDefault(),
+		"maskInConsole":   configured.MaskInConsoleOrDefault(),
 		"ignoredContacts": append([]string{}, configured.IgnoredContacts...),
 	} {
 		encoded, err := json.Marshal(value)

@@ -435,6 +435,7 @@ CREATE TABLE views.account (
     shared_after     integer          NOT NULL,
     retention_days   integer          NOT NULL,
     keep_stages      jsonb            NOT NULL,
+    mask_in_console  boolean          NOT NULL,
     created_at       timestamptz      NOT NULL,
     updated_at       timestamptz      NOT NULL,
     jwt_not_before   timestamptz,
@@ -450,6 +451,7 @@ COMMENT ON COLUMN views.account.quarantine_days IS 'How long the body of an arri
 COMMENT ON COLUMN views.account.won_stages IS 'The stages that count as a conversion.';
 COMMENT ON COLUMN views.account.retention_days IS 'How long a lead is kept after its last arrival or change; 0: without end.';
 COMMENT ON COLUMN views.account.keep_stages IS 'The stages whose leads are kept without end.';
+COMMENT ON COLUMN views.account.mask_in_console IS 'Whether the console masks personal data until they are revealed.';
 COMMENT ON COLUMN views.account.storage_per_day IS 'How many bytes arrivals, captures and activity may append to the log in a day; 0: any.';
 COMMENT ON COLUMN views.account.ignored_contacts IS 'Phones and emails that identify no person.';
 COMMENT ON COLUMN views.account.shared_after IS 'How many phones, or emails, of one lead make its emails, or phones, shared; 0: never.';
