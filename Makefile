@@ -38,7 +38,7 @@ restart-test: postgres ## restarts two processes behind a balancer in turn, unde
 bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; some ten minutes in which nothing else should run
 	go build -o bin/leadlog ./cmd/leadlog
 	go build -o bin/leadbench ./cmd/leadbench
-	bin/leadbench captures --leadlog bin/leadlog --duration 3s
+	bin/leadbench captures --leadlog bin/leadlog --duration 3s --accounts 5000
 	bin/leadbench append --duration 2s --message-db bin/messagedb/node_modules/@eventide/message-db/database
 	bin/leadbench intake --leadlog bin/leadlog --duration 1s
 	bin/leadbench hostile --leadlog bin/leadlog --rounds 1

@@ -14,6 +14,7 @@ type capturesBenchmark struct {
 	Connections int           `default:"64"`
 	Duration    time.Duration `default:"5s" help:"Of each measurement."`
 	Alone       bool          `help:"Only leadlog, without the programs that it is compared with, for profiling."`
+	Accounts    int           `placeholder:"N" help:"Also measure captures that are spread over as many accounts, which have the default limits."`
 	Past        int           `placeholder:"EVENTS" help:"Events that are on the log before, and a third as many leads in the table of plain rows."`
 }
 
@@ -31,6 +32,8 @@ type captureRun struct {
 	halfTransaction                   []time.Duration // p99 at half the rate
 	oneCapture, oneTransaction        []float64       // a second, with one caller
 	fresh, half, tenth, merges        figures
+	spread                            figures // over many accounts
+	many                              target
 }
 
 // Run is leadbench captures.
@@ -64,6 +67,11 @@ func (b *capturesBenchmark) Run(ctx context.Context) error {
 	defer c.leadlog.stop()
 	if err := c.leadlog.catchUp(ctx); err != nil {
 		return err
+	}
+	if b.Accounts > 0 {
+		if c.many, err = c.leadlog.accounts(ctx, address, b.Accounts); err != nil {
+			return err
+		}
 	}
 	for round := range b.Rounds {
 		progress("round %d of %d", round+1, b.Rounds)
@@ -118,6 +126,12 @@ func (c *captureRun) round(ctx context.Context) error {
 		return err
 	}
 	known := people{first + 1, madeUp.Load()}
+	if c.Accounts > 0 {
+		if err := c.spread.captured(ctx, c.rig, c.leadlog, c.many, c.Connections, c.Duration, 0,
+			newcomers()); err != nil {
+			return err
+		}
+	}
 	saturated := c.fresh.rate[len(c.fresh.rate)-1]
 	var one figures
 	for _, m := range []struct {
@@ -159,6 +173,11 @@ func (c *captureRun) report() error {
 	t = newTable("leadlog", "figure", "goal")
 	t.row("a tenth of the arrivals merge: share of the rate", times(ratio(c.tenth.rate, c.fresh.rate)), atLeast(0.9))
 	t.row("every arrival merges: share of the rate", times(ratio(c.merges.rate, c.fresh.rate)), atLeast(0.6))
+	if c.Accounts > 0 {
+		t.row(fmt.Sprintf("spread over %d accounts: share of the rate", c.Accounts),
+			times(ratio(c.spread.rate, c.fresh.rate)), atLeast(0.85))
+		t.row("processor time of such a capture, likewise", c.spread.processor(), "")
+	}
 	t.row("p50, p99 of a capture, saturated", millis(median(c.fresh.p50))+", "+millis(median(c.fresh.p99)), "")
 	t.row("p99 of a capture at half that rate", millis(median(c.half.p99)), "")
 	if !c.Alone {

@@ -72,5 +72,5 @@ func (s *service) intake(ctx context.Context, deliveryID string) (target, error)
 	}
 	err := s.call(ctx, "POST", "/api/v1/crm/intakes",
 		`{"name":"bench","kind":"webhook","secret":"`+secret+`","signature":{"scheme":"bearer"}`+mapping+`}`, &created)
-	return target{path: created.Data.URL, bearer: secret, status: 200}, err
+	return target{path: created.Data.URL, bearers: []string{secret}, status: 200}, err
 }

@@ -76,14 +76,15 @@ const capturePath = "/api/v1/crm/leads"
 
 // target is where arrivals are posted to.
 type target struct {
-	path, bearer string
-	status       int    // of a success; 0: that of a capture
-	keys         bool   // each has an idempotency key
-	media        string // of the bodies; empty: JSON
+	path    string
+	bearers []string // each arrival has one of them, chosen at random
+	status  int      // of a success; 0: that of a capture
+	keys    bool     // each has an idempotency key
+	media   string   // of the bodies; empty: JSON
 }
 
 // captures is the target of captures by the API.
-func (s *service) captures() target { return target{path: capturePath, bearer: s.token} }
+func (s *service) captures() target { return target{path: capturePath, bearers: []string{s.token}} }
 
 // post drives connections that each send arrivals.
 func post(
@@ -137,13 +138,14 @@ func returning(known people, share float64) arrivals {
 // wire is one keep-alive HTTP connection. It uses less processor time than net/http's client, on processors that the
 // service shares.
 type wire struct {
-	conn   net.Conn
-	reader *bufio.Reader
-	head   string
-	keys   bool
-	extra  string // further headers, each with its line break
-	out    []byte
-	in     []byte
+	conn    net.Conn
+	reader  *bufio.Reader
+	head    string
+	bearers []string
+	keys    bool
+	extra   string // further headers, each with its line break
+	out     []byte
+	in      []byte
 }
 
 // keys counts the idempotency keys that this process has made up.
@@ -155,10 +157,9 @@ func dial(base string, to target) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wire{conn: conn, reader: bufio.NewReader(conn), keys: to.keys,
+	return &wire{conn: conn, reader: bufio.NewReader(conn), keys: to.keys, bearers: to.bearers,
 		head: "POST " + to.path + " HTTP/1.1\r\nHost: " + host +
-			"\r\nAuthorization: Bearer " + to.bearer + "\r\nContent-Type: " + cmp.Or(to.media, "application/json") +
-			"\r\n"}, nil
+			"\r\nContent-Type: " + cmp.Or(to.media, "application/json") + "\r\n"}, nil
 }
 
 // post sends a body and reads the answer, which has to be a success of this status.
@@ -176,6 +177,9 @@ func (w *wire) post(body []byte, want int) error {
 // send sends a body and reads the answer.
 func (w *wire) send(body []byte) (status string, err error) {
 	w.out = append(append(w.out[:0], w.head...), w.extra...)
+	if n := len(w.bearers); n > 0 {
+		w.out = append(append(append(w.out, "Authorization: Bearer "...), w.bearers[rand.N(n)]...), "\r\n"...)
+	}
 	if w.keys {
 		w.out = fmt.Appendf(w.out, "Idempotency-Key: key-%d\r\n", keys.Add(1))
 	}

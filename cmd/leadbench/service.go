@@ -34,6 +34,8 @@ type service struct {
 	token string
 	jwt   string
 	env   []string // of the program
+	// secret signs JWTs
+	secret string
 }
 
 // newService runs leadlog on a database of its own in a new rig. Stop ends both.
@@ -59,10 +61,11 @@ func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	secret := key()
 	env := append([]string{
 		"PATH=" + os.Getenv("PATH"), "LEADLOG_DATABASE_URL=" + database, "LEADLOG_ADDR=" + address,
 		"LEADLOG_CLAIM_KEY=" + key(), "LEADLOG_SEAL_KEY=" + key(), "LEADLOG_TREE_KEY=" + key(),
-		"LEADLOG_JWT_SECRET=" + key(), "LEADLOG_LOG_LEVEL=warn", "LEADLOG_RATE_LIMIT=1000000",
+		"LEADLOG_JWT_SECRET=" + secret, "LEADLOG_LOG_LEVEL=warn", "LEADLOG_RATE_LIMIT=1000000",
 		"LEADLOG_RATE_BURST=1000000",
 		"LEADLOG_WEBHOOK_ALLOW_PRIVATE=true",
 	}, r.setting...)
@@ -77,7 +80,7 @@ func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt), env: env}
+	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt), env: env, secret: secret}
 	if s.process, err = launch(r.program, env, "serve"); err != nil {
 		return nil, err
 	}
@@ -89,16 +92,17 @@ func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 }
 
 // provision waits until the service is ready and makes a token.
-func (s *service) provision(ctx context.Context) error {
-	if err := s.ready(ctx, s.base+"/readyz"); err != nil {
-		return err
+func (s *service) provision(ctx context.Context) (err error) {
+	if err = s.ready(ctx, s.base+"/readyz"); err == nil {
+		s.token, err = s.createToken(ctx)
 	}
+	return err
+}
+
+func (s *service) createToken(ctx context.Context) (string, error) {
 	var created struct{ Data struct{ PlainToken string } }
-	if err := s.call(ctx, "POST", "/api/v1/crm/tokens", `{"name":"bench","expiresInDays":1}`, &created); err != nil {
-		return err
-	}
-	s.token = created.Data.PlainToken
-	return nil
+	err := s.call(ctx, "POST", "/api/v1/crm/tokens", `{"name":"bench","expiresInDays":1}`, &created)
+	return created.Data.PlainToken, err
 }
 
 // call makes one request with the JWT and decodes the answer, which has to be 2xx.
