@@ -190,7 +190,7 @@ func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *p
 		JWT:       verifier, Log: log, PreviewFilter: previewing(c.store),
 		Uses: sampling(t, c.store, log), Tree: signer,
 		LogTree:   logtree.Reader{Pool: c.pool, Log: c.store.below, Origin: logOrigin, Open: c.store.OpenWithNonce},
-		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.Postgres{Pool: c.pool}},
+		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.NewPostgres(c.pool)},
 		Metrics: prometheus.NewRegistry(),
 	}
 	for _, c := range change {

@@ -176,7 +176,7 @@ func TestPostgres_SharedBetweenProcesses(t *testing.T) {
 	var working sync.WaitGroup
 	for range 3 {
 		pool := pgtest.Pool(t, url)
-		process := NewShared(slowLender{Postgres{pool}}, 10, time.Now)
+		process := NewShared(slowLender{NewPostgres(pool)}, 10, time.Now)
 		for range 8 {
 			working.Go(func() {
 				for range 20 {
@@ -196,7 +196,7 @@ func TestPostgres_LendsWithinLimit(t *testing.T) {
 	url := pgtest.Database(t)
 	require.NoError(t, schema.Migrate(t.Context(), url))
 	pool := pgtest.Pool(t, url)
-	lender := Postgres{pool}
+	lender := NewPostgres(pool)
 	for i, step := range []struct {
 		back    string // shift of the bucket's time into the past
 		limit   Limit
@@ -216,4 +216,32 @@ func TestPostgres_LendsWithinLimit(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, step.granted, lease.Granted, "step %d", i)
 	}
+}
+
+func TestPostgres_ManyKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	pool := pgtest.Pool(t, url)
+	limit := Limit{Rate: 1e-6, Burst: 50}
+	leases, err := lend(t.Context(), pool, []loan{{"b", limit, 20}, {"c", limit, 60}, {"a", limit, 1}})
+	require.NoError(t, err)
+	require.Equal(t, []int{20, 50, 1}, []int{leases[0].Granted, leases[1].Granted, leases[2].Granted})
+	_, err = lend(t.Context(), pool, []loan{{"a", limit, 1}, {"a", limit, 1}})
+	require.Error(t, err, "the batcher then makes each alone")
+	var granted atomic.Int64
+	var working sync.WaitGroup
+	for range 3 {
+		lender := NewPostgres(pool)
+		for i := range 30 {
+			working.Go(func() {
+				lease, err := lender.Lend(context.WithoutCancel(t.Context()), string('a'+rune(i%3)), limit, 2)
+				if err == nil {
+					granted.Add(int64(lease.Granted))
+				}
+			})
+		}
+	}
+	working.Wait()
+	require.EqualValues(t, 49+30, granted.Load(), "the rest of a, and of b")
 }

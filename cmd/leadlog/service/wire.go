@@ -49,6 +49,7 @@ type App struct {
 	log       *slog.Logger
 	store     *SealedLog
 	pool      *pgxpool.Pool
+	quotas    *quota.Postgres
 	leases    *schema.Leases
 	tail      *eventstore.Tail   // of the log; all followers in the process share it
 	runner    *projection.Runner // of the views
@@ -132,6 +133,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 	if a.pool, err = openPool(ctx, views); err != nil {
 		return fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
 	}
+	a.quotas = quota.NewPostgres(a.pool)
 	a.leases = schema.NewLeases(a.pool.Config().ConnConfig)
 	raw, appends, err := openMeasuredLog(ctx, events, a.log)
 	if err != nil {
@@ -219,7 +221,7 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 		LogTree: logtree.Reader{
 			Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin(), Open: a.store.OpenWithNonce,
 		}, JWT: verifier, Log: a.log,
-		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: quota.Postgres{Pool: a.pool},
+		RateLimit: a.config.rateLimit, RateBurst: a.config.rateBurst, Quotas: a.quotas,
 		TrustedProxies: a.config.trustedProxies, CORSOrigins: a.config.corsOrigins, BasePath: a.config.BasePath,
 		PreviewFilter: a.previewFilter, Ready: a.ready, Metrics: registry, Trace: a.tracing.requests(),
 		Stopping: ctx.Done(), ConsoleKey: a.config.consoleKey, ConsoleCodes: a.Codes,
@@ -318,7 +320,7 @@ func (a *App) replayBudget(
 	if limit.Rate == 0 {
 		return wanted, 0, nil
 	}
-	lease, err := quota.Postgres{Pool: a.pool}.Lend(ctx, "delivery "+account, limit, wanted)
+	lease, err := a.quotas.Lend(ctx, "delivery "+account, limit, wanted)
 	if err != nil {
 		return 0, 0, schema.Unavailable(err)
 	}
@@ -329,7 +331,7 @@ func (a *App) replayBudget(
 // paceEndpoint takes attempts out of the bucket of an endpoint, which all processes share.
 func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, wanted int) (int, error) {
 	limit := quota.Limit{Rate: rate, Burst: max(1, int(rate))}
-	lease, err := quota.Postgres{Pool: a.pool}.Lend(ctx, "webhook "+webhookID, limit, wanted)
+	lease, err := a.quotas.Lend(ctx, "webhook "+webhookID, limit, wanted)
 	return lease.Granted, schema.Unavailable(err)
 }
 
