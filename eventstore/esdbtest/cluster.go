@@ -15,8 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// version is the reported version of the server.
-const version = "24.10.1.0"
+// version and upgradedVersion are the reported versions of the server.
+const (
+	version         = "24.10.1.0"
+	upgradedVersion = "26.1.0.0"
+)
 
 // members are the nodes of a cluster.
 type members struct {
@@ -34,6 +37,12 @@ func (m *members) join(s *Server, leads bool) {
 	}
 }
 
+func (m *members) current() *Server {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.leader
+}
+
 // Elect makes this node the leader.
 func (s *Server) Elect() {
 	s.members.mu.Lock()
@@ -48,9 +57,7 @@ func (s *Server) mayAnswer(ctx context.Context) error {
 	if len(asked) == 0 || asked[0] != "true" {
 		return nil
 	}
-	s.members.mu.Lock()
-	leader := s.members.leader
-	s.members.mu.Unlock()
+	leader := s.members.current()
 	if leader == s {
 		return nil
 	}
@@ -82,7 +89,8 @@ func (g gossiper) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, err
 		host, port, _ := net.SplitHostPort(node.Address()) // the address is valid
 		number, _ := strconv.Atoi(port)
 		info.Members = append(info.Members, &gossip.MemberInfo{
-			State: state, IsAlive: true, HttpEndPoint: &gossip.EndPoint{Address: host, Port: uint32(number)},
+			State: state, IsAlive: node == m.leader || !node.isSuspended(),
+			HttpEndPoint: &gossip.EndPoint{Address: host, Port: uint32(number)},
 		})
 	}
 	return info, nil
@@ -90,14 +98,20 @@ func (g gossiper) Read(context.Context, *shared.Empty) (*gossip.ClusterInfo, err
 
 type features struct {
 	server_features.UnimplementedServerFeaturesServer
+	server *Server
 }
 
 // GetSupportedMethods implements the protocol.
-func (features) GetSupportedMethods(context.Context, *shared.Empty) (*server_features.SupportedMethods, error) {
-	methods := &server_features.SupportedMethods{EventStoreServerVersion: version}
+func (f features) GetSupportedMethods(context.Context, *shared.Empty) (*server_features.SupportedMethods, error) {
+	methods := &server_features.SupportedMethods{EventStoreServerVersion: f.server.version()}
 	for _, name := range []string{"append", "read"} {
 		methods.Methods = append(methods.Methods, &server_features.SupportedMethod{
 			ServiceName: "event_store.client.streams.streams", MethodName: name,
+		})
+	}
+	if f.server.upgraded.Load() {
+		methods.Methods = append(methods.Methods, &server_features.SupportedMethod{
+			ServiceName: "kurrentdb.protocol.v2.streams.streamsservice", MethodName: "appendrecords",
 		})
 	}
 	return methods, nil

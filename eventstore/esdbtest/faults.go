@@ -28,6 +28,9 @@ type faults struct {
 	frozen         atomic.Int64             // number of visible events of a node, plus 1; 0: all
 	noise          atomic.Pointer[[]string] // streams; nil: no noise after appends
 	calls          atomic.Int64
+	recordCalls    atomic.Int64
+	sent           atomic.Int64 // events
+	cutOff         atomic.Int64 // reads
 	following      atomic.Int64
 	appends        tally
 	streamReads    tally
@@ -54,8 +57,34 @@ func (s *Server) Reopen() {
 	s.listener.shut = false
 }
 
+// Suspend makes the node answer nothing while its connections stay open, like a process that is stopped. The others of
+// its cluster report it as dead if it is not the leader.
+func (s *Server) Suspend() {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	if s.listener.suspended == nil {
+		s.listener.suspended = make(chan struct{})
+	}
+}
+
+// Resume ends Suspend.
+func (s *Server) Resume() {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	if s.listener.suspended != nil {
+		close(s.listener.suspended)
+		s.listener.suspended = nil
+	}
+}
+
+func (s *Server) isSuspended() bool {
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
+	return s.listener.suspended != nil
+}
+
 // Refuse responds to the next calls with a code: Unavailable like a node that is not ready, or NotFound and Unknown
-// like a node without a leader.
+// like a node without a leader, or ResourceExhausted like one that resets streams with ENHANCE_YOUR_CALM.
 func (s *Server) Refuse(calls int, code codes.Code) {
 	s.faults.refusal.Store(int64(code))
 	s.faults.refusals.set(calls)
@@ -185,13 +214,31 @@ func (t *tally) of(prefixes []string) (calls int) {
 // view returns the events that are visible on this node.
 func (s *Server) view() view { return s.log.look(int(s.faults.frozen.Load()) - 1) }
 
-// stream authenticates stream calls and injects faults. Only these calls need credentials: clients read gossip and
-// features without them.
+// stream authenticates stream calls and injects faults.
 func (s *Server) stream(
 	service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler,
 ) error {
+	if err := s.begin(stream.Context()); err != nil {
+		return err
+	}
+	return handle(service, stream)
+}
+
+// unary is stream for AppendRecords. Clients read gossip and features without credentials, and these never fail.
+func (s *Server) unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
+	if _, appends := info.Server.(recordService); appends {
+		if err := s.begin(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return handle(ctx, request)
+}
+
+func (s *Server) begin(ctx context.Context) error {
 	s.faults.calls.Add(1)
-	if err := s.admit(stream.Context()); err != nil {
+	if err := s.admit(ctx); err != nil {
 		return err
 	}
 	s.faults.mu.Lock()
@@ -200,14 +247,14 @@ func (s *Server) stream(
 	if held != nil {
 		select {
 		case <-held:
-		case <-stream.Context().Done():
-			return stream.Context().Err()
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 	if s.faults.refusals.take() {
 		return status.Error(codes.Code(s.faults.refusal.Load()), "Server Is Not Ready")
 	}
-	return handle(service, stream)
+	return nil
 }
 
 func (s *Server) admit(ctx context.Context) error {

@@ -77,6 +77,7 @@ func (f *follower) run(next int) error {
 func (f *follower) pass(r *record) error {
 	if r.position > f.after && f.matches(r) {
 		f.after = r.position
+		f.server.faults.sent.Add(1)
 		if err := f.send(&streams.ReadResp{Content: &streams.ReadResp_Event{Event: encode(r)}}); err != nil {
 			return err
 		}

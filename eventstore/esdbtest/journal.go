@@ -136,21 +136,31 @@ func (j *journal) storedAfter(stream string, expected int64, events []proposal) 
 func (j *journal) put(stream string, events []proposal) []*record {
 	written := make([]*record, len(events))
 	for i, e := range events {
-		r := &record{
-			id: e.id, stream: stream, kind: e.kind, json: e.json, data: bytes.Clone(e.data),
-			metadata: bytes.Clone(e.metadata), revision: int64(len(j.streams[stream])), position: j.end,
-			created: time.Now(),
-		}
-		r.end = r.position + uint64(recordBytes+len(stream)+len(e.kind)+len(e.data)+len(e.metadata))
-		j.end = r.end
-		j.all = append(j.all, r)
-		j.streams[stream] = append(j.streams[stream], r)
-		j.ids[e.id] = place{stream, r.revision}
-		written[i] = r
+		written[i] = j.write(stream, e)
 	}
+	j.wake()
+	return written
+}
+
+// write adds an event. The caller holds the mutex, and calls wake after the last one.
+func (j *journal) write(stream string, e proposal) *record {
+	r := &record{
+		id: e.id, stream: stream, kind: e.kind, json: e.json, data: bytes.Clone(e.data),
+		metadata: bytes.Clone(e.metadata), revision: int64(len(j.streams[stream])), position: j.end,
+		created: time.Now(),
+	}
+	r.end = r.position + uint64(recordBytes+len(stream)+len(e.kind)+len(e.data)+len(e.metadata))
+	j.end = r.end
+	j.all = append(j.all, r)
+	j.streams[stream] = append(j.streams[stream], r)
+	j.ids[e.id] = place{stream, r.revision}
+	return r
+}
+
+// wake wakes the subscriptions.
+func (j *journal) wake() {
 	close(j.grown)
 	j.grown = make(chan struct{})
-	return written
 }
 
 // view is a snapshot of the journal.

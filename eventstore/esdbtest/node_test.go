@@ -24,6 +24,7 @@ import (
 // node is a client of a server.
 type node struct {
 	streams.StreamsClient
+	conn          *grpc.ClientConn
 	authorization string
 }
 
@@ -38,7 +39,7 @@ func dial(t *testing.T, address string) node {
 	conn, err := grpc.NewClient(u.Host, grpc.WithTransportCredentials(transport))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	n := node{StreamsClient: streams.NewStreamsClient(conn)}
+	n := node{StreamsClient: streams.NewStreamsClient(conn), conn: conn}
 	if password, set := u.User.Password(); set {
 		n.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password))
 	}

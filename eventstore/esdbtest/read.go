@@ -67,7 +67,7 @@ func (s *Server) readStream(o *streams.ReadReq_Options, out streams.Streams_Read
 	if backwards(o) {
 		chosen = reversed(events[:from+1])
 	}
-	return send(out, chosen, o.GetCount(), func(*record) bool { return true })
+	return s.send(out, chosen, o.GetCount(), func(*record) bool { return true })
 }
 
 func (s *Server) readAll(o *streams.ReadReq_Options, out streams.Streams_ReadServer) error {
@@ -90,7 +90,7 @@ func (s *Server) readAll(o *streams.ReadReq_Options, out streams.Streams_ReadSer
 	if backwards(o) {
 		chosen = reversed(v.all[:from]) // a position is before its event
 	}
-	return send(out, chosen, o.GetCount(), matches)
+	return s.send(out, chosen, o.GetCount(), matches)
 }
 
 // valid rejects positions at which no record starts.
@@ -112,7 +112,9 @@ func reversed(records []*record) iter.Seq[*record] {
 }
 
 // send sends the first count matching records.
-func send(out streams.Streams_ReadServer, records iter.Seq[*record], count uint64, matches func(*record) bool) error {
+func (s *Server) send(
+	out streams.Streams_ReadServer, records iter.Seq[*record], count uint64, matches func(*record) bool,
+) error {
 	for r := range records {
 		if count == 0 {
 			return nil
@@ -120,7 +122,9 @@ func send(out streams.Streams_ReadServer, records iter.Seq[*record], count uint6
 		if !matches(r) {
 			continue
 		}
+		s.faults.sent.Add(1)
 		if err := out.Send(&streams.ReadResp{Content: &streams.ReadResp_Event{Event: encode(r)}}); err != nil {
+			s.faults.cutOff.Add(1)
 			return err
 		}
 		count--

@@ -2,9 +2,11 @@
 // expectation, reads of streams and $all in both directions, filters, subscriptions with confirmations, checkpoints and
 // CaughtUp, gossip, and server features.
 //
-// It behaves like EventStoreDB 24.10 according to the documentation and sources, also where that is inconvenient: it
-// caches a limited number of ids, checkpoints guarantee no more than those of the server, and a follower serves reads
-// that do not require the leader from its own data. Faults are injected on demand; see faults.go.
+// It behaves like EventStoreDB 24.10 according to the documentation and sources, and after Upgrade like KurrentDB 26.1,
+// which appends to several streams in one call. It does so also where that is inconvenient: it forgets ids at a
+// restart, names that differ in case are one stream in a call, checkpoints guarantee no more than those of the server,
+// and a follower serves reads that do not require the leader from its own data. Faults are injected on demand; see
+// faults.go.
 package esdbtest
 
 import (
@@ -21,12 +23,14 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/gossip"
 	server_features "github.com/EventStore/EventStore-Client-Go/v4/protos/serverfeatures"
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/streams"
+	records "github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v2/streams/streams"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -42,6 +46,7 @@ type Server struct {
 	scheme   string // parameters of its address, which include the TLS settings
 	user     string // required credentials, "name:password"; empty: none
 	faults   faults
+	upgraded atomic.Bool // it has AppendRecords
 }
 
 // Start starts a single node without TLS, and stops it when the test ends.
@@ -68,6 +73,7 @@ func StartSecure(t testing.TB, name, password string) *Server {
 func (s *Server) Follower(t testing.TB) *Server {
 	t.Helper()
 	f := &Server{log: s.log, members: s.members, scheme: s.scheme}
+	f.upgraded.Store(s.upgraded.Load())
 	f.serve(t, nil)
 	s.members.join(f, false)
 	return f
@@ -110,24 +116,30 @@ func (s *Server) serve(t testing.TB, secure *tls.Config) {
 	s.listener = &listener{Listener: inner, open: make(map[net.Conn]struct{})}
 	// Clients ping every ten seconds, which EventStoreDB accepts and gRPC's default policy does not.
 	pings := keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
-	options := []grpc.ServerOption{grpc.StreamInterceptor(s.stream), grpc.KeepaliveEnforcementPolicy(pings)}
+	options := []grpc.ServerOption{
+		grpc.StreamInterceptor(s.stream), grpc.UnaryInterceptor(s.unary), grpc.KeepaliveEnforcementPolicy(pings),
+		grpc.MaxRecvMsgSize(2 * maxRecord),
+	}
 	if secure != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(secure)))
 	}
 	server := grpc.NewServer(options...)
-	streams.RegisterStreamsServer(server, s)
-	gossip.RegisterGossipServer(server, gossiper{server: s})
-	server_features.RegisterServerFeaturesServer(server, features{})
-	go func() { _ = server.Serve(s.listener) }() // returns when stopped
 	t.Cleanup(server.Stop)
+	t.Cleanup(s.Resume)
+	streams.RegisterStreamsServer(server, s)
+	records.RegisterStreamsServiceServer(server, recordService{server: s})
+	gossip.RegisterGossipServer(server, gossiper{server: s})
+	server_features.RegisterServerFeaturesServer(server, features{server: s})
+	go func() { _ = server.Serve(s.listener) }() // returns when stopped
 }
 
-// listener tracks its connections, so that they can be dropped, and can reject new ones.
+// listener tracks its connections, so that they can be dropped or suspended, and can reject new ones.
 type listener struct {
 	net.Listener
-	mu   sync.Mutex
-	open map[net.Conn]struct{}
-	shut bool
+	mu        sync.Mutex
+	open      map[net.Conn]struct{}
+	shut      bool
+	suspended chan struct{} // closed when connections may be read again; nil: they may
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -157,10 +169,34 @@ func (l *listener) drop() {
 	clear(l.open)
 }
 
-// tracked is a connection that its listener untracks when it is closed.
+// wait waits while the listener is suspended.
+func (l *listener) wait() {
+	for {
+		l.mu.Lock()
+		suspended := l.suspended
+		l.mu.Unlock()
+		if suspended == nil {
+			return
+		}
+		<-suspended
+	}
+}
+
+// tracked is a connection that its listener untracks when it is closed. It can be suspended.
 type tracked struct {
 	net.Conn
 	listener *listener
+}
+
+func (c *tracked) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.listener.wait()
+	return n, err //nolint:wrapcheck // a net.Conn returns its errors unchanged
+}
+
+func (c *tracked) Write(b []byte) (int, error) {
+	c.listener.wait()
+	return c.Conn.Write(b) //nolint:wrapcheck // a net.Conn returns its errors unchanged
 }
 
 func (c *tracked) Close() error {
