@@ -49,7 +49,7 @@ func (x *exchange) configureAccount() (answer, error) {
 		StoragePerDay: state.StoragePerDay, IgnoredContacts: append([]string{}, state.IgnoredContacts...),
 		SharedAfter: state.SharedAfter, RetentionDays: state.RetentionDays, KeepStages: state.KeepStages,
 		MaskInConsole: !state.UnmaskedInConsole,
-		JWTNotBefore: query.Timestamp(state.JWTNotBefore), CreatedAt: query.Timestamp(state.CreatedAt),
+		JWTNotBefore:  query.Timestamp(state.JWTNotBefore), CreatedAt: query.Timestamp(state.CreatedAt),
 		UpdatedAt: query.Timestamp(state.UpdatedAt),
 	}}}, err
 }

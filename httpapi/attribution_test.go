@@ -66,7 +66,9 @@ func TestAttribution_ModelsAndKeys(t *testing.T) {
 		"?until=2000-01-01T00:00:00Z": {"= 0.000000 0.0000"},
 		"?asOf=0":                     {"= 0.000000 0.0000"},
 		"?asOf=1970-01-01T00:00:00Z":  {"= 0.000000 0.0000"},
-		"?model=time_decay&halfLife=1h&window=24h&include=visits": nil,
+		"?asOf=1970-01-01":            {"= 0.000000 0.0000"},
+		"?by=credential&asOf=" + time.Now().UTC().Format(time.DateOnly): {"user:ann 3 1.000000 100.0000", "= 1.000000 100.0000"},
+		"?model=time_decay&halfLife=1h&window=24h&include=visits":       nil,
 	} {
 		rows := attributed(s.as(http.MethodGet, after(attribution+query, won), ""))
 		if want != nil {
@@ -88,7 +90,7 @@ func TestAttribution_InvalidParameters(t *testing.T) {
 		"model=best": "model", "by=phone": "by", "window=0d": "window", "window=366d": "window", "window=7": "window",
 		"window=-1d": "window", "window=23h": "window", "halfLife=x": "halfLife", "halfLife=0h": "halfLife",
 		"include=everything": "include", "since=yesterday": "since", "until=1": "until",
-		"asOf=999999999": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf", "asOf=now": "asOf", "asOf=-1": "asOf",
+		"asOf=999999999": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf", "asOf=now": "asOf", "asOf=2999-01-01": "asOf", "asOf=2026-02-30": "asOf", "asOf=-1": "asOf",
 		"asOf=01": "asOf", "minPosition=x": "minPosition",
 	} {
 		require.Equal(t, []string{field},

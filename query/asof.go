@@ -16,22 +16,28 @@ import (
 )
 
 // ErrAsOf means that asOf is neither a time nor a position, or is beyond the end of the log.
-var ErrAsOf = errors.New("must be a time such as 2006-01-02T15:04:05Z or a position, and not beyond the end of the log")
+var ErrAsOf = errors.New("must be a time such as 2006-01-02T15:04:05Z, a day such as 2006-01-02 or a position, and " +
+	"not beyond the end of the log")
 
 // AsOf is a moment of the log: a position, or a time. The zero value is the present.
 type AsOf struct {
 	Position eventstore.Position
 	Time     time.Time
+	day      bool // Time is the last moment of a day
 	given    bool
 }
 
-// ParseAsOf reads a position or a time; the present for an empty text. The error is ErrAsOf.
+// ParseAsOf reads a position, a time, or a day in UTC, which is its end, or the present before that; the present for an
+// empty text. The error is ErrAsOf.
 func ParseAsOf(text string) (AsOf, error) {
 	if text == "" {
 		return AsOf{}, nil
 	}
 	if position, err := strconv.ParseUint(text, 10, 63); err == nil && strconv.FormatUint(position, 10) == text {
 		return AsOf{Position: eventstore.Position(position), given: true}, nil
+	}
+	if day, err := time.Parse(time.DateOnly, text); err == nil && !day.Before(time.UnixMilli(0)) {
+		return AsOf{Time: day.AddDate(0, 0, 1).Add(-time.Millisecond), day: true, given: true}, nil
 	}
 	// the plus sign of an offset that was not escaped
 	at, err := time.Parse(time.RFC3339, strings.Replace(text, " ", "+", 1))
@@ -55,7 +61,11 @@ func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Positi
 		}
 		return asOf.Position, err
 	case asOf.Time.After(r.now()):
-		return 0, ErrAsOf
+		now := r.now()
+		if !asOf.day || now.UTC().Format(time.DateOnly) != asOf.Time.Format(time.DateOnly) {
+			return 0, ErrAsOf
+		}
+		asOf.Time = now
 	}
 	if err := r.CatchUp(ctx, TouchView); err != nil {
 		return 0, err

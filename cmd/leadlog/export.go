@@ -32,8 +32,9 @@ type exportCommand struct {
 	Until   string  `placeholder:"TIME" help:"Exclusive end time."`
 	Types   string  `placeholder:"TYPES" help:"With events: only these types, separated by commas, such as lead.*,token.created."`
 	Include string  `enum:",visits" default:"" placeholder:"visits" help:"With touches: also visits."`
-	AsOf    string  `placeholder:"TIME|POSITION" help:"With touches: as of a time or a log position."`
+	AsOf    string  `placeholder:"TIME|DAY|POSITION" help:"With touches: as of a time, the end of a day (UTC) or a log position."`
 	Format  string  `enum:"csv,ndjson,parquet" default:"csv" help:"Format: csv, ndjson or parquet."`
+	Plain   bool    `help:"With csv: no apostrophe before a cell that a spreadsheet could read as a formula, such as +91 98765 43210. For programs."`
 	Head    *string `placeholder:"FILE" help:"With tokens and --format ndjson: also write the signed checkpoint of the account's tree, with which the export can be verified."`
 
 	signingFlags `embed:""`
@@ -68,6 +69,12 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 			"given with a whole export of tokens as ndjson: a checkpoint does not cover less")
 	} else if e.Head != nil {
 		check.File("--head", *e.Head)
+	}
+	format := export.Format(e.Format)
+	if e.Plain && format != export.CSV {
+		check.Refuse("--plain", "true", "given with --format csv")
+	} else if e.Plain {
+		format = export.PlainCSV
 	}
 	types, understood := query.FeedTypes(event.FeedKinds(), e.types())
 	if !understood || e.Types != "" && e.What != "events" {
@@ -110,18 +117,18 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	switch e.What {
 	case "sources":
 		filter := query.SourceFilter{Since: since, Until: until}
-		written, err = exported(c, e.Format, export.Sources(), reader.SourcesAll(ctx, e.Account, filter))
+		written, err = exported(c, format, export.Sources(), reader.SourcesAll(ctx, e.Account, filter))
 	case "touches":
 		filter := query.TouchFilter{Since: since, Until: until, Visits: e.Include == "visits", AsOf: position}
-		written, err = exported(c, e.Format, export.Touches(), reader.TouchesAll(ctx, e.Account, filter))
+		written, err = exported(c, format, export.Touches(), reader.TouchesAll(ctx, e.Account, filter))
 	case "leads":
 		filter := query.LeadFilter{CreatedSince: since, CreatedUntil: until}
-		written, err = exported(c, e.Format, export.Leads(), reader.LeadsAll(ctx, e.Account, filter))
+		written, err = exported(c, format, export.Leads(), reader.LeadsAll(ctx, e.Account, filter))
 	case "tokens":
 		filter := query.AuditFilter{Since: since, Until: until}
-		written, err = exported(c, e.Format, export.TokenEvents(), reader.AuditTokensAll(ctx, e.Account, filter))
+		written, err = exported(c, format, export.TokenEvents(), reader.AuditTokensAll(ctx, e.Account, filter))
 	case "events":
-		written, err = exported(c, e.Format, export.Events(),
+		written, err = exported(c, format, export.Events(),
 			within(reader.FeedAll(ctx, e.Account, types, 0), since, until))
 	}
 	if err = errors.Join(err, record(written, err == nil)); err != nil || e.Head == nil {
@@ -186,7 +193,7 @@ func asOf(ctx context.Context, reader *query.Reader, value string) (eventstore.P
 	}
 	if errors.Is(err, query.ErrAsOf) {
 		check.Refuse("--as-of", value,
-			"a time such as 2006-01-02T15:04:05Z or a position, and not beyond the end of the log")
+			"a time such as 2006-01-02T15:04:05Z, a day or a position, and not beyond the end of the log")
 		return 0, check.Err()
 	}
 	return position, err
@@ -232,7 +239,7 @@ func upToDate(ctx context.Context, h *service.Stores, reader *query.Reader, view
 
 // exported writes items to stdout and its progress to stderr. It returns how many it wrote.
 func exported[T any](
-	c cli.Output, format string, sheet export.Sheet[T], items iter.Seq2[T, error],
+	c cli.Output, format export.Format, sheet export.Sheet[T], items iter.Seq2[T, error],
 ) (written int, err error) {
 	out := bufio.NewWriter(c.Out)
 	shown := cli.NewProgress(c.Err, "export")
@@ -246,7 +253,7 @@ func exported[T any](
 			shown.Show(n, 0, "rows")
 		}
 	}
-	written, err = sheet.Write(out, export.Format(format), counted, func() {})
+	written, err = sheet.Write(out, format, counted, func() {})
 	if err != nil {
 		return written, fmt.Errorf("after %d rows: %w", written, err)
 	}

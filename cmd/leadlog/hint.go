@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/logcopy"
 	"github.com/leadlog/leadlog/eventstore/migration"
@@ -24,6 +25,9 @@ func hint(err error) string {
 		return "leadlog account set ID --feature crm_api"
 	case errors.Is(err, move.ErrSameLog):
 		return "--from with the address of the present log, --to with another server or database"
+	case errors.Is(err, pgdev.ErrNone):
+		return "the LEADLOG_DATABASE_URL or LEADLOG_DATA_DIR of the service, or another directory; leadlog dev and " +
+			"leadlog migrate make a database"
 	case errors.Is(err, migration.ErrOld):
 		return "leadlog migrate; or, if the data are elsewhere, the LEADLOG_DATABASE_URL or LEADLOG_DATA_DIR of " +
 			"the service"

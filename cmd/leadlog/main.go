@@ -9,9 +9,11 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 
 	"github.com/leadlog/leadlog/cmd/leadlog/cli"
 )
@@ -38,6 +40,8 @@ type commands struct {
 	CopyLog copyLogCommand `cmd:"" name:"copy-log" help:"Move the log to another store, and the views with it."`
 	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy its personal data irrevocably."`
 	Version versionCommand `cmd:"" help:"Print version, commit and Go version."`
+
+	Completion completionCommand `cmd:"" help:"Print what makes a shell complete commands and flags."`
 }
 
 func main() {
@@ -85,7 +89,8 @@ func run(ctx context.Context, args []string, c cli.Output) int {
 		fmt.Fprintln(c.Err, "leadlog:", err)
 		return exitFailed
 	}
-	parsed, err := parser.Parse(args)
+	kongcompletion.Register(parser)
+	parsed, err := parser.Parse(usual(args))
 	switch {
 	case exited >= 0: // --help
 		return exited
@@ -95,6 +100,9 @@ func run(ctx context.Context, args []string, c cli.Output) int {
 	}
 	if err = parsed.Run(findUnknownSettings(parser.Model, os.Environ())); err == nil && out.failed != nil {
 		err = fmt.Errorf("not everything was written: %w", out.failed)
+	}
+	if errors.Is(err, syscall.EPIPE) && out.failed != nil { // the reader, such as head, has what it wants
+		return 0
 	}
 	var usage *cli.UsageError
 	switch {
@@ -112,6 +120,17 @@ func run(ctx context.Context, args []string, c cli.Output) int {
 		fmt.Fprintln(c.Err, "Try:", hint)
 	}
 	return exitFailed
+}
+
+// usual translates the usual spellings of help and version.
+func usual(args []string) []string {
+	switch {
+	case len(args) == 1 && args[0] == "--version":
+		return []string{"version"}
+	case len(args) > 0 && args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
 }
 
 // called returns the command whose arguments were wrong, or plain leadlog when none was recognised.

@@ -141,3 +141,31 @@ func TestVerify_QuorumNeedsProof(t *testing.T) {
 	require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: io.Discard, Err: &printed}), printed.String())
 	require.Contains(t, printed.String(), "give --receipt with --event, --evidence, or --certificate")
 }
+
+func TestRun_UsualArguments(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--version": "leadlog ", "help": "Usage: leadlog <command>", "help export": "Usage: leadlog export --account=ID <what>",
+		"completion bash": "complete ", "completion zsh": "bashcompinit", "completion fish": "complete -f -c leadlog",
+	} {
+		var out, errs strings.Builder
+		require.Zero(t, run(t.Context(), strings.Fields(args), cli.Output{Out: &out, Err: &errs}), args)
+		require.Contains(t, out.String(), want, args)
+		require.Empty(t, errs.String(), args)
+	}
+}
+
+// A read once made a whole PostgreSQL in whatever directory it was called.
+func TestRun_ReadsMakeNoDatabase(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "none")
+	for _, args := range []string{
+		"export leads --account acme", "tail", "verify", "replay all", "report attribution --account acme --out " + dir + ".json",
+	} {
+		var printed strings.Builder
+		given := append(strings.Fields(args), "--data-dir", dir)
+		require.Equal(t, exitFailed, run(t.Context(), given, cli.Output{Out: io.Discard, Err: &printed}), args)
+		require.Contains(t, printed.String(), "there is no database in "+dir+"\nTry: the LEADLOG_DATABASE_URL", args)
+		require.NoDirExists(t, dir, args)
+	}
+}

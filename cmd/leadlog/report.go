@@ -33,7 +33,7 @@ type reportAttributionCommand struct {
 	Window   string `default:"90d" placeholder:"DAYS" help:"Maximum time from a touch to a conversion, from 1d to 365d."`
 	HalfLife string `default:"7d" placeholder:"DAYS" help:"Half-life of the model time_decay."`
 	Include  string `placeholder:"visits" help:"visits: also count visits with campaign parameters as touches."`
-	AsOf     string `placeholder:"TIME|POSITION" help:"Ignore events that were recorded later. Default: the end of the log."`
+	AsOf     string `placeholder:"TIME|DAY|POSITION" help:"Ignore events that were recorded later, for a day after its end (UTC). Default: the end of the log."`
 	Out      string `required:"" placeholder:"FILE" help:"File to write the report to, as JSON."`
 }
 
@@ -49,7 +49,7 @@ func (r *reportAttributionCommand) parameters() (p report.Parameters, asOf query
 		check.Refuse("--include", r.Include, "visits")
 	}
 	if asOf, err = query.ParseAsOf(r.AsOf); err != nil {
-		check.Refuse("--as-of", r.AsOf, "a time such as 2006-01-02T15:04:05Z or a position")
+		check.Refuse("--as-of", r.AsOf, "a time such as 2006-01-02T15:04:05Z, a day or a position")
 	}
 	check.File("--out", r.Out)
 	return p, asOf, check.Err()
@@ -82,7 +82,9 @@ func (r *reportAttributionCommand) Run(ctx context.Context, c cli.Output) error 
 	if p.AsOf, err = r.position(ctx, h, asOf); err != nil {
 		return err
 	}
-	made, err := reading(c, h, "report").Make(ctx, report.New(p))
+	shown := cli.NewProgress(c.Err, "report")
+	made, err := reading(h, shown).Make(ctx, report.New(p))
+	shown.Clear()
 	if err != nil {
 		return err
 	}
@@ -114,8 +116,7 @@ func (r *reportAttributionCommand) position(
 }
 
 // reading reads the log with its progress on stderr.
-func reading(c cli.Output, h *service.Stores, task string) report.Reading {
-	shown := cli.NewProgress(c.Err, task)
+func reading(h *service.Stores, shown *cli.Progress) report.Reading {
 	return report.Reading{
 		Store:    h.Store.Forensic(),
 		Progress: func(done, end eventstore.Position) { shown.Show(uint64(done), uint64(end), "positions") },
@@ -167,7 +168,9 @@ func (r *reportDiffCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	defer h.Close()
-	changes, err := reading(c, h, "diff").Explain(ctx, before, after)
+	shown := cli.NewProgress(c.Err, "diff")
+	changes, err := reading(h, shown).Explain(ctx, before, after)
+	shown.Clear()
 	if err != nil {
 		return err
 	}

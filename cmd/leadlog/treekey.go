@@ -44,7 +44,7 @@ func (t *treeKeyCommand) loggedSigner(ctx context.Context, c cli.Output, seed []
 		return nil, check.Err()
 	}
 	log := cli.Logger(c)
-	_, events, private, err := t.Open(ctx, log)
+	_, events, private, err := t.OpenExisting(ctx, log)
 	if err != nil {
 		return nil, err
 	}

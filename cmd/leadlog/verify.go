@@ -145,6 +145,7 @@ func (v *verifyCommand) verify(
 		BrokenSecrets: h.BrokenSecrets(), BrokenIntakes: h.BrokenIntakes(),
 		LogHead: func(head tlog.Tree) { found.head = head },
 	}.Run(ctx)
+	shown.Clear()
 	return found, err
 }
 
@@ -194,7 +195,9 @@ func (v *verifyCommand) checkReport(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	defer h.Close()
-	difference, err := reading(c, h, "verify").Verify(ctx, f)
+	shown := cli.NewProgress(c.Err, "verify")
+	difference, err := reading(h, shown).Verify(ctx, f)
+	shown.Clear()
 	if err != nil {
 		return err
 	}
@@ -229,6 +232,7 @@ func (v *verifyCommand) checkExport(c cli.Output, signed []merkle.Checkpoint) er
 		Checkpoints: signed, Limit: v.Most,
 		Progress: func(events, size int64) { shown.Show(uint64(events), uint64(size), "events") },
 	}.Export(file)
+	shown.Clear()
 	for _, finding := range findings {
 		fmt.Fprintln(c.Out, finding)
 	}

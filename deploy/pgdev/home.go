@@ -48,6 +48,12 @@ func openHome(opts Options, log *slog.Logger) (home, error) {
 	if dir == "" {
 		dir = defaultDir
 	}
+	if opts.Existing {
+		if at, err := absolute(dir); err != nil || !exists(home{dir: at}.cluster()) &&
+			!exists(home{dir: filepath.Join(fallbackRoot, nameOf(at))}.cluster()) {
+			return home{}, fmt.Errorf("%w in %s", ErrNone, at)
+		}
+	}
 	return homeIn(dir, fallbackRoot, log)
 }
 

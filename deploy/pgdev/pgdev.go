@@ -38,10 +38,15 @@ const (
 	DatabaseName = "leadlog"
 )
 
+// ErrNone means that a directory has no cluster.
+var ErrNone = errors.New("there is no database")
+
 // Options select a cluster and its settings.
 type Options struct {
 	// Dir is the data directory, created if it is missing. Default ".leadlog". A throwaway cluster ignores it.
 	Dir string
+	// Existing makes Start return ErrNone instead of creating a cluster.
+	Existing bool
 	// Throwaway starts a new cluster in a temporary directory, without durability, and removes it at Stop.
 	Throwaway bool
 	// Log receives the address of the cluster and messages about recovery. Default: none.

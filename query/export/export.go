@@ -18,15 +18,16 @@ type Format string
 
 // Formats.
 const (
-	CSV     Format = "csv"
-	NDJSON  Format = "ndjson"
-	Parquet Format = "parquet"
+	CSV      Format = "csv"
+	PlainCSV Format = "plain csv" // without apostrophes before what a spreadsheet could read as a formula
+	NDJSON   Format = "ndjson"
+	Parquet  Format = "parquet"
 )
 
 // MediaType returns the media type of a format.
 func (f Format) MediaType() string {
 	switch f {
-	case CSV:
+	case CSV, PlainCSV:
 		return "text/csv; charset=utf-8"
 	case Parquet:
 		return "application/vnd.apache.parquet"
@@ -95,8 +96,8 @@ type writer[T any] interface {
 
 func (s Sheet[T]) writer(w io.Writer, format Format) (writer[T], error) {
 	switch format {
-	case CSV:
-		lines := &lines[T]{csv.NewWriter(w), s.Columns, make([]string, len(s.Columns))}
+	case CSV, PlainCSV:
+		lines := &lines[T]{csv.NewWriter(w), s.Columns, make([]string, len(s.Columns)), format == PlainCSV}
 		for i, c := range s.Columns {
 			lines.cells[i] = c.Name
 		}
@@ -112,11 +113,14 @@ type lines[T any] struct {
 	out     *csv.Writer
 	columns []Column[T]
 	cells   []string // of one line
+	plain   bool
 }
 
 func (l *lines[T]) write(item T) error {
 	for i, c := range l.columns {
-		l.cells[i] = leadfile.Defused(c.text(item))
+		if l.cells[i] = c.text(item); !l.plain {
+			l.cells[i] = leadfile.Defused(l.cells[i])
+		}
 	}
 	return l.out.Write(l.cells)
 }

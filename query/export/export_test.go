@@ -26,6 +26,17 @@ func TestCSV_EscapesFormulasInJSON(t *testing.T) {
 	}
 }
 
+func TestPlainCSV_KeepsText(t *testing.T) {
+	t.Parallel()
+	sheet := Sheet[string]{Columns: []Column[string]{Text("phone", func(phone string) string { return phone })}}
+	for format, want := range map[Format]string{CSV: "phone\n'+919876543210\n", PlainCSV: "phone\n+919876543210\n"} {
+		var out strings.Builder
+		_, err := sheet.Write(&out, format, func(yield func(string, error) bool) { yield("+919876543210", nil) }, func() {})
+		require.NoError(t, err)
+		require.Equal(t, want, out.String())
+	}
+}
+
 // limitedWriter is a writer that fails after left bytes, like a full disk.
 type limitedWriter struct{ left int }
 

@@ -69,6 +69,14 @@ func (p *Progress) write(line string) {
 	p.width = len(line)
 }
 
+// Clear removes the line that is redrawn, so that a result has a line of its own.
+func (p *Progress) Clear() {
+	if p.width > 0 {
+		fmt.Fprint(p.w, "\r", strings.Repeat(" ", p.width), "\r")
+		p.width = 0
+	}
+}
+
 // Note prints, in a line of its own, that a part is done.
 func (p *Progress) Note(format string, args ...any) {
 	p.write(fmt.Sprintf(format, args...))

@@ -22,9 +22,23 @@ import (
 // Open returns the URLs of the views' database and of the log. Without LEADLOG_DATABASE_URL it starts the private
 // PostgreSQL of the data directory, or uses the running one; the caller releases it with StopPrivate.
 func (d Database) Open(ctx context.Context, log *slog.Logger) (views, events string, private *pgdev.Server, err error) {
+	return d.open(ctx, pgdev.Options{Log: log})
+}
+
+// OpenExisting is Open for commands that need data: it returns pgdev.ErrNone instead of making a database.
+func (d Database) OpenExisting(ctx context.Context, log *slog.Logger) (
+	views, events string, private *pgdev.Server, err error,
+) {
+	return d.open(ctx, pgdev.Options{Existing: true, Log: log})
+}
+
+func (d Database) open(ctx context.Context, options pgdev.Options) (
+	views, events string, private *pgdev.Server, err error,
+) {
 	views = d.DatabaseURL
 	if views == "" {
-		if private, err = pgdev.Start(ctx, pgdev.Options{Dir: d.DataDir, Log: log}); err != nil {
+		options.Dir = d.DataDir
+		if private, err = pgdev.Start(ctx, options); err != nil {
 			return "", "", nil, err
 		}
 		views = private.URL()

@@ -60,7 +60,7 @@ func (d SealedDatabase) OpenStores(ctx context.Context, c cli.Output) (_ *Stores
 		return nil, err
 	}
 	log := cli.Logger(c)
-	views, events, private, err := d.Open(ctx, log)
+	views, events, private, err := d.OpenExisting(ctx, log)
 	if err != nil {
 		return nil, err
 	}

@@ -153,8 +153,8 @@ func TestDev_BrokenPipeStopsPostgres(t *testing.T) {
 	require.NoError(t, unread.Close())
 	for _, args := range [][]string{{"tail", "--from", "0"}, {"export", "tokens", "--account", "demo"}} {
 		p := launchTo(t, closed, settings, args...)
-		require.Equal(t, 1, p.wait(t), p.err)
-		require.Contains(t, p.err.String(), "broken pipe")
+		require.Zero(t, p.wait(t), p.err)
+		require.NotContains(t, p.err.String(), "broken pipe")
 		require.Empty(t, postgresPID(settings))
 	}
 	require.NoError(t, closed.Close())

@@ -47,7 +47,7 @@ func TestExport_ConstantMemory(t *testing.T) {
 		}
 		require.Less(t, large-small[format], int64(exported/2), format)
 	}
-	settings["GOGC"] = "10" // little garbage, so that the memory is what the export holds
+	settings["GOGC"] = "10"       // little garbage, so that the memory is what the export holds
 	_, base := serve(t, settings) // the views are up to date
 	for _, accept := range []string{"text/csv", "application/x-ndjson", "application/vnd.apache.parquet"} {
 		half := fetch(t, base+"/api/v1/crm/sources/history?source=website", jwt, accept)
