@@ -159,7 +159,7 @@ func TestAttribution_AsOfIsReproducible(t *testing.T) {
 	require.Equal(t, before, reports())
 	s.as(http.MethodGet, after(attribution, erased), "").is(http.StatusOK)
 	require.NoError(t, projection.Replay{
-		URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Touch{}, view.Place{}},
+		URL: s.url, Store: s.store, Projectors: []projection.Projector{view.Touch{}, view.LogIndex{}},
 	}.Run(t.Context()))
 	require.Equal(t, before, reports())
 }

@@ -77,7 +77,7 @@ func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Positi
 // last row before that. The id of an event begins with its time.
 const positionAt = `
 	WITH place AS MATERIALIZED (
-	         SELECT coalesce((SELECT position FROM views.place WHERE at <= $1 ORDER BY at DESC LIMIT 1),
+	         SELECT coalesce((SELECT position FROM views.time_index WHERE at <= $1 ORDER BY at DESC LIMIT 1),
 	           0) AS position),
 	     later AS MATERIALIZED (
 	         SELECT coalesce(least(

@@ -317,8 +317,8 @@ func (r *Reader) blocksBack(
 ) (after eventstore.Position, all bool, err error) {
 	var position *int64
 	err = r.pool.QueryRow(ctx, `
-		SELECT (SELECT max(b.position) FROM views.account_place b WHERE b.position < p.position)
-		  FROM (SELECT position FROM views.account_place WHERE account = $1 AND kind = ANY ($2)
+		SELECT (SELECT max(b.position) FROM views.account_index b WHERE b.position < p.position)
+		  FROM (SELECT position FROM views.account_index WHERE account = $1 AND kind = ANY ($2)
 		    ORDER BY position DESC OFFSET $3 LIMIT 1) AS p`,
 		account, kinds, blocks-1).Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && position == nil {
@@ -346,7 +346,7 @@ func (r *Reader) indexedUpTo(ctx context.Context, head eventstore.Position) (eve
 	}
 	var position int64
 	err = r.pool.QueryRow(ctx, `SELECT position FROM views.checkpoint WHERE projector = $1 AND epoch = $2`,
-		schema.Place, epoch).Scan(&position)
+		schema.LogIndex, epoch).Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && eventstore.Position(position) > head {
 		return 0, nil
 	}
@@ -404,14 +404,14 @@ const lookAhead = 32
 // it, the beginning of its block and that of the next.
 const selectPlaces = `
 	SELECT p.position,
-	       coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.position < p.position), 0),
-	       coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = ''
+	       coalesce((SELECT max(b.position) FROM views.account_index b WHERE b.position < p.position), 0),
+	       coalesce((SELECT max(b.position) FROM views.account_index b WHERE b.account = ''
 	         AND b.position <= p.position), 0),
-	       coalesce((SELECT min(b.position) FROM views.account_place b WHERE b.account = ''
+	       coalesce((SELECT min(b.position) FROM views.account_index b WHERE b.account = ''
 	         AND b.position > p.position), $4)
-	  FROM views.account_place p
+	  FROM views.account_index p
 	 WHERE p.account = $1 AND p.kind = ANY ($2) AND p.position <= $4
-	   AND p.position >= coalesce((SELECT max(b.position) FROM views.account_place b WHERE b.account = ''
+	   AND p.position >= coalesce((SELECT max(b.position) FROM views.account_index b WHERE b.account = ''
 	     AND b.position <= $3), 0)
 	 ORDER BY p.position LIMIT $5`
 

@@ -52,7 +52,7 @@ func TestFeed_OnceEachInOrder(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	busyLog(t, w)
-	projectiontest.CatchUp(t, w.Runner(t, view.Place{}))
+	projectiontest.CatchUp(t, w.Runner(t, view.LogIndex{}))
 	w.WriteHistory(t, 5, 100) // not in the index
 	all := storetest.Events(t, w.Store, eventstore.Filter{})
 	head := all[len(all)-1].Position
@@ -124,7 +124,7 @@ func TestFeed_QuietAccountScansFewEvents(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
 	busyLog(t, w)
-	projectiontest.CatchUp(t, w.Runner(t, view.Place{}))
+	projectiontest.CatchUp(t, w.Runner(t, view.LogIndex{}))
 	store := &scanned{Store: w.Store}
 	types, _ := query.FeedTypes(event.FeedKinds(), []string{"webhook.*"})
 	page, err := query.New(w.Pool, store).Feed(t.Context(), "globex", types, 0, 10)

@@ -66,7 +66,7 @@ func (b *attributionBenchmark) Run(ctx context.Context) error {
 		}
 	}
 	for _, statement := range []string{
-		`INSERT INTO views.place (position, at) SELECT min(position), min(at) FROM views.touch
+		`INSERT INTO views.time_index (position, at) SELECT min(position), min(at) FROM views.touch
 			GROUP BY date_trunc('minute', at)`,
 		`VACUUM ANALYZE views.touch`, `VACUUM ANALYZE views.lead_change`,
 	} {

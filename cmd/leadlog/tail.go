@@ -51,7 +51,7 @@ func (t *tailCommand) Run(ctx context.Context, c cli.Output) error {
 	switch {
 	case t.From == "":
 	case !start.at.IsZero():
-		from, err = view.PlaceBefore(ctx, h.Pool, h.Store, start.at)
+		from, err = view.PositionBefore(ctx, h.Pool, h.Store, start.at)
 	case start.position > from:
 		err = cli.Usagef("--from=%q: must be a position of this log, which ends at %d", t.From, from)
 	default:

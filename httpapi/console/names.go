@@ -55,7 +55,7 @@ var viewNames = map[string]string{
 	"token_event": "Token history", "account": "Account settings", "endpoint": "Webhook endpoints", "intake": "Intakes",
 	"fanout": "Webhook deliveries", "visitor_activity": "Visitor activity", "refused": "Refused captures",
 	"arrival": "Arrivals", "trail": "Audit log",
-	"place": "Change feed index",
+	"log_index": "Change feed index",
 }
 
 // reasonNames are the display names of why an endpoint is disabled.

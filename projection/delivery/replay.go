@@ -326,12 +326,12 @@ func (f *replayed) add(ctx context.Context, p replay, filters *Filters, recorded
 }
 
 // begin returns the position after which a replay continues. A replay that has not started skips the older part of the
-// log, as far as the index of places covers it.
+// log, as far as the log index covers it.
 func (r Replayer) begin(ctx context.Context, p replay) (eventstore.Position, error) {
 	if p.reached != nil {
 		return *p.reached, nil
 	}
-	return view.PlaceBefore(ctx, r.Pool, r.Store, p.since)
+	return view.PositionBefore(ctx, r.Pool, r.Store, p.since)
 }
 
 // dropQueued removes the events that are already queued for the endpoint, or deferred, and makes the queued deliveries

@@ -295,7 +295,7 @@ func TestReplay_StartsAtPlace(t *testing.T) {
 	_, err := r.RunOnce(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[int]int{0: 5, 1: 2}, generations(t, w, id))
-	known := pgtest.Rows[int64](t, w.Pool, `SELECT position FROM views.place`)
+	known := pgtest.Rows[int64](t, w.Pool, `SELECT position FROM views.time_index`)
 	require.Len(t, started.after, 1)
 	require.Contains(t, known, int64(started.after[0]), "a position that the log gave")
 }

@@ -42,7 +42,7 @@ const (
 	Refused         = "refused"
 	Arrival         = "arrival"
 	Trail           = "trail"
-	Place           = "place"
+	LogIndex        = "log_index"
 )
 
 var readModels = migration.Schema{Name: Views, Holds: "the read models", Files: migrationFiles}

@@ -343,17 +343,17 @@ COMMENT ON COLUMN views.account.keep_stages IS 'The stages whose leads are kept 
 COMMENT ON COLUMN views.account.mask_in_console IS 'Whether the console masks personal data until they are revealed.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
 
-CREATE TABLE views.account_place (
+CREATE TABLE views.account_index (
     "position" bigint NOT NULL,
     account text COLLATE "C" NOT NULL,
     kind text COLLATE "C" NOT NULL,
-    CONSTRAINT account_place_key PRIMARY KEY (account, "position") INCLUDE (kind)
+    CONSTRAINT account_index_key PRIMARY KEY (account, "position") INCLUDE (kind)
 );
-CREATE INDEX account_place_position ON views.account_place USING btree ("position");
-COMMENT ON TABLE views.account_place IS 'An index of the log by account. The log is divided into blocks of some hundred events; a row is the first event of an account and kind in a block.';
-COMMENT ON COLUMN views.account_place."position" IS 'Of an event, so that every engine can read from here on.';
-COMMENT ON COLUMN views.account_place.account IS 'Empty: a block begins here.';
-COMMENT ON COLUMN views.account_place.kind IS 'Of event, as change feeds select by: lead, token, webhook, intake or account.';
+CREATE INDEX account_index_position ON views.account_index USING btree ("position");
+COMMENT ON TABLE views.account_index IS 'An index of the log by account. The log is divided into blocks of some hundred events; a row is the first event of an account and kind in a block.';
+COMMENT ON COLUMN views.account_index."position" IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.account_index.account IS 'Empty: a block begins here.';
+COMMENT ON COLUMN views.account_index.kind IS 'Of event, as change feeds select by: lead, token, webhook, intake or account.';
 
 CREATE TABLE views.arrival (
     arrival_id text COLLATE "C" NOT NULL,
@@ -555,16 +555,6 @@ CREATE INDEX lead_search_text ON views.lead_search USING gin (account, search gi
 COMMENT ON TABLE views.lead_search IS 'Leads in the order of their ids; those behind the last are not in it yet.';
 COMMENT ON COLUMN views.lead_search.search IS 'As the column of lead.';
 
-CREATE TABLE views.place (
-    "position" bigint NOT NULL,
-    at timestamp with time zone NOT NULL,
-    CONSTRAINT place_position PRIMARY KEY ("position")
-);
-CREATE UNIQUE INDEX place_at ON views.place USING btree (at);
-COMMENT ON TABLE views.place IS 'An index of the log by time: at most one row a minute.';
-COMMENT ON COLUMN views.place."position" IS 'Of an event, so that every engine can read from here on.';
-COMMENT ON COLUMN views.place.at IS 'The latest time of all events up to this one.';
-
 CREATE TABLE views.refused (
     "position" bigint NOT NULL,
     account text COLLATE "C" NOT NULL,
@@ -597,6 +587,16 @@ COMMENT ON COLUMN views.source_day.created IS 'Arrivals that opened a lead: firs
 COMMENT ON COLUMN views.source_day.merged IS 'Arrivals that merged into a lead: later touches.';
 COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with a conflict.';
 COMMENT ON COLUMN views.source_day.lines IS 'Those of all these arrivals that were lines of a batch or of a file.';
+
+CREATE TABLE views.time_index (
+    "position" bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    CONSTRAINT time_index_position PRIMARY KEY ("position")
+);
+CREATE UNIQUE INDEX time_index_at ON views.time_index USING btree (at);
+COMMENT ON TABLE views.time_index IS 'An index of the log by time: at most one row a minute.';
+COMMENT ON COLUMN views.time_index."position" IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.time_index.at IS 'The latest time of all events up to this one.';
 
 CREATE TABLE views.token (
     token_id text COLLATE "C" NOT NULL,

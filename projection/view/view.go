@@ -12,7 +12,7 @@ import (
 func All() []projection.Projector {
 	return []projection.Projector{
 		Lead{}, SourceDay{}, Touch{}, Token{}, TokenEvent{}, Account{}, Endpoint{}, Intake{},
-		VisitorActivity{}, Refused{}, Arrival{}, Trail{}, Place{},
+		VisitorActivity{}, Refused{}, Arrival{}, Trail{}, LogIndex{},
 	}
 }
 

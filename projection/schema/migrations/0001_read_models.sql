@@ -543,31 +543,31 @@ CREATE TABLE views.trail_setting (
 
 COMMENT ON TABLE views.trail_setting IS 'The settings of accounts, endpoints and intakes as of their latest event, which the next one is compared with.';
 
-CREATE TABLE views.place (
+CREATE TABLE views.time_index (
     position bigint      NOT NULL,
     at       timestamptz NOT NULL,
-    CONSTRAINT place_position PRIMARY KEY (position)
+    CONSTRAINT time_index_position PRIMARY KEY (position)
 );
 
-CREATE UNIQUE INDEX place_at ON views.place (at);
+CREATE UNIQUE INDEX time_index_at ON views.time_index (at);
 
-COMMENT ON TABLE views.place IS 'An index of the log by time: at most one row a minute.';
-COMMENT ON COLUMN views.place.position IS 'Of an event, so that every engine can read from here on.';
-COMMENT ON COLUMN views.place.at IS 'The latest time of all events up to this one.';
+COMMENT ON TABLE views.time_index IS 'An index of the log by time: at most one row a minute.';
+COMMENT ON COLUMN views.time_index.position IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.time_index.at IS 'The latest time of all events up to this one.';
 
-CREATE TABLE views.account_place (
+CREATE TABLE views.account_index (
     position bigint NOT NULL,
     account  text   COLLATE "C" NOT NULL,
     kind     text   COLLATE "C" NOT NULL,
-    CONSTRAINT account_place_key PRIMARY KEY (account, position) INCLUDE (kind)
+    CONSTRAINT account_index_key PRIMARY KEY (account, position) INCLUDE (kind)
 );
 
-CREATE INDEX account_place_position ON views.account_place (position);
+CREATE INDEX account_index_position ON views.account_index (position);
 
-COMMENT ON TABLE views.account_place IS 'An index of the log by account. The log is divided into blocks of some hundred events; a row is the first event of an account and kind in a block.';
-COMMENT ON COLUMN views.account_place.position IS 'Of an event, so that every engine can read from here on.';
-COMMENT ON COLUMN views.account_place.account IS 'Empty: a block begins here.';
-COMMENT ON COLUMN views.account_place.kind IS 'Of event, as change feeds select by: lead, token, webhook, intake or account.';
+COMMENT ON TABLE views.account_index IS 'An index of the log by account. The log is divided into blocks of some hundred events; a row is the first event of an account and kind in a block.';
+COMMENT ON COLUMN views.account_index.position IS 'Of an event, so that every engine can read from here on.';
+COMMENT ON COLUMN views.account_index.account IS 'Empty: a block begins here.';
+COMMENT ON COLUMN views.account_index.kind IS 'Of event, as change feeds select by: lead, token, webhook, intake or account.';
 
 -- Secrets and keys.
 --

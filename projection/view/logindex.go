@@ -15,7 +15,7 @@ import (
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
-// Place has two sparse indexes of the log. Some engines read only from positions of their events, so a reader that
+// LogIndex has two sparse indexes of the log. Some engines read only from positions of their events, so a reader that
 // starts in the middle needs a position that the log returned.
 //
 // By time: a row for the first event of each minute that is later than all events before it.
@@ -23,20 +23,20 @@ import (
 // By account: the log is divided into blocks, and the first event of an account and kind in each block has a row. Only
 // the id of an event decides whether it starts a block, so the blocks are the same in every engine and in a copy of the
 // log. A busy account has a row per block; a reader of a quiet account reads only blocks with its events.
-type Place struct{}
+type LogIndex struct{}
 
-// placeInterval is the least time between two rows.
-const placeInterval = time.Minute
+// timeInterval is the least time between two rows.
+const timeInterval = time.Minute
 
 // blockEvents is the average number of events in a block. It is a power of two.
 const blockEvents = 512
 
-func (Place) Name() string     { return schema.Place }
-func (Place) Version() int     { return 2 }
-func (Place) Tables() []string { return []string{"place", "account_place"} }
+func (LogIndex) Name() string     { return schema.LogIndex }
+func (LogIndex) Version() int     { return 2 }
+func (LogIndex) Tables() []string { return []string{"time_index", "account_index"} }
 
 // Filter selects only events that other projectors also select, so that no more of the log is read for this one.
-func (Place) Filter() eventstore.Filter {
+func (LogIndex) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{
 		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix,
 		event.VisitorPrefix, event.RefusedPrefix, event.IntakePrefix,
@@ -44,8 +44,8 @@ func (Place) Filter() eventstore.Filter {
 }
 
 // Choose implements projection.Chooser: few events need a row.
-func (Place) Choose(ctx context.Context, db projection.Rows) (func(projection.Event) bool, error) {
-	last, err := lastPlace(ctx, db)
+func (LogIndex) Choose(ctx context.Context, db projection.Rows) (func(projection.Event) bool, error) {
+	last, err := readLastTime(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (Place) Choose(ctx context.Context, db projection.Rows) (func(projection.Ev
 	}, err
 }
 
-func (Place) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
-	last, err := lastPlace(ctx, tx)
+func (LogIndex) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
+	last, err := readLastTime(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (Place) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 	if err != nil {
 		return err
 	}
-	var places, accounts rows
+	var times, accounts rows
 	account := func(e projection.Event, account, kind string) {
 		accounts.row(3)
 		accounts.bigint(int64(e.Position))
@@ -74,9 +74,9 @@ func (Place) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 	}
 	for _, e := range batch {
 		if last.passedBy(e) {
-			places.row(2)
-			places.bigint(int64(e.Position))
-			places.timestamp(e.At)
+			times.row(2)
+			times.bigint(int64(e.Position))
+			times.timestamp(e.At)
 		}
 		if block.endedBy(e) {
 			account(e, "", "")
@@ -85,18 +85,18 @@ func (Place) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) err
 			account(e, e.Metadata.Account, event.FeedKind(e.Type))
 		}
 	}
-	if err := places.insert(ctx, tx, "place", "position", "at"); err != nil {
+	if err := times.insert(ctx, tx, "time_index", "position", "at"); err != nil {
 		return err
 	}
-	return accounts.insert(ctx, tx, "account_place", "position", "account", "kind")
+	return accounts.insert(ctx, tx, "account_index", "position", "account", "kind")
 }
 
-// placeTime is the time of the last row, which is the latest time of all events up to it.
-type placeTime struct{ at time.Time }
+// lastTime is the time of the last row, which is the latest time of all events up to it.
+type lastTime struct{ at time.Time }
 
-func lastPlace(ctx context.Context, db schema.Querier) (last *placeTime, err error) {
-	last = &placeTime{}
-	err = db.QueryRow(ctx, `SELECT at FROM place ORDER BY at DESC LIMIT 1`).Scan(&last.at)
+func readLastTime(ctx context.Context, db schema.Querier) (last *lastTime, err error) {
+	last = &lastTime{}
+	err = db.QueryRow(ctx, `SELECT at FROM time_index ORDER BY at DESC LIMIT 1`).Scan(&last.at)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = nil
 	}
@@ -104,8 +104,8 @@ func lastPlace(ctx context.Context, db schema.Querier) (last *placeTime, err err
 }
 
 // passedBy reports whether an event needs a row, which is then the last one.
-func (last *placeTime) passedBy(e projection.Event) bool {
-	if !e.At.Truncate(placeInterval).After(last.at.Truncate(placeInterval)) {
+func (last *lastTime) passedBy(e projection.Event) bool {
+	if !e.At.Truncate(timeInterval).After(last.at.Truncate(timeInterval)) {
 		return false
 	}
 	last.at = e.At
@@ -121,8 +121,8 @@ func lastBlock(ctx context.Context, db schema.Querier) (b block, err error) {
 	b = block{}
 	var accounts, kinds []string
 	err = db.QueryRow(ctx, `
-		SELECT coalesce(array_agg(account), '{}'), coalesce(array_agg(kind), '{}') FROM account_place
-		 WHERE position >= (SELECT coalesce(max(position), 0) FROM account_place WHERE account = '')
+		SELECT coalesce(array_agg(account), '{}'), coalesce(array_agg(kind), '{}') FROM account_index
+		 WHERE position >= (SELECT coalesce(max(position), 0) FROM account_index WHERE account = '')
 		 AND account <> ''`).Scan(&accounts, &kinds)
 	for i, account := range accounts {
 		b[blockPart{account, kinds[i]}] = struct{}{}
@@ -150,18 +150,18 @@ func (b block) firstOf(e projection.Event) bool {
 	return !found
 }
 
-// PlaceBefore returns a position that the log returned, such that each event of a lead, token, endpoint, account or
+// PositionBefore returns a position that the log returned, such that each event of a lead, token, endpoint, account or
 // visitor up to it is earlier than a time: 0 when none is known. If the views lag, a later position may exist.
-func PlaceBefore(
+func PositionBefore(
 	ctx context.Context, pool *pgxpool.Pool, store eventstore.Store, at time.Time,
 ) (eventstore.Position, error) {
-	applied, err := projection.AppliedUpTo(ctx, pool, store, schema.Place)
+	applied, err := projection.AppliedUpTo(ctx, pool, store, schema.LogIndex)
 	if err != nil || applied == 0 {
 		return 0, err
 	}
 	var position int64
 	err = pool.QueryRow(ctx,
-		`SELECT position FROM views.place WHERE at < $1 AND position <= $2 ORDER BY at DESC LIMIT 1`,
+		`SELECT position FROM views.time_index WHERE at < $1 AND position <= $2 ORDER BY at DESC LIMIT 1`,
 		at, int64(applied)).
 		Scan(&position)
 	if errors.Is(err, pgx.ErrNoRows) {

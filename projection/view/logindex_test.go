@@ -34,9 +34,9 @@ func TestPlaceBefore_IsEarlier(t *testing.T) {
 	minute := func(n float64) time.Time { return projectiontest.Start.Add(time.Duration(n * float64(time.Minute))) }
 	before := func(at time.Time) eventstore.Position {
 		t.Helper()
-		place, err := view.PlaceBefore(t.Context(), w.Pool, w.Store, at)
+		position, err := view.PositionBefore(t.Context(), w.Pool, w.Store, at)
 		require.NoError(t, err)
-		return place
+		return position
 	}
 	require.Zero(t, before(minute(100)), "no view")
 	first := leadAt(t, w, minute(1))
@@ -53,11 +53,11 @@ func TestPlaceBefore_IsEarlier(t *testing.T) {
 	} {
 		require.Equal(t, want, before(at), at)
 	}
-	require.Equal(t, 3, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.place`))
-	require.NoError(t, w.Replay(view.Place{}).Run(t.Context()))
+	require.Equal(t, 3, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.time_index`))
+	require.NoError(t, w.Replay(view.LogIndex{}).Run(t.Context()))
 	require.Equal(t, third, before(minute(9)))
-	require.Equal(t, 3, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.place`))
+	require.Equal(t, 3, pgtest.Value[int](t, w.Pool, `SELECT count(*) FROM views.time_index`))
 
-	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET seen_event = 'other' WHERE projector = 'place'`)
+	pgtest.Exec(t, w.Pool, `UPDATE views.checkpoint SET seen_event = 'other' WHERE projector = 'log_index'`)
 	require.Zero(t, before(minute(9)), "views of a log that was restored")
 }
