@@ -191,7 +191,7 @@ func (w FilterWorker) read(
 		endpoints = queueEndpoints(queries, []string{account})
 		queries.Queue(`
 			SELECT event_id, type, stream, revision, position, webhook_ids FROM deferred WHERE account = $1
-			ORDER BY place LIMIT $2`,
+			ORDER BY ordinal LIMIT $2`,
 			account, deferredRows).Query(func(rows pgx.Rows) (err error) {
 			events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (deferredEvent, error) {
 				d := deferredEvent{account: account, Event: projection.Event{Recorded: &eventstore.Recorded{}}}

@@ -192,7 +192,7 @@ func TestFilter_CostlyAccountFallsBehindAlone(t *testing.T) {
 		"each filter once for each event")
 	require.Len(t, deliverytest.Queued(t, w, cheap), events)
 	lane := pgtest.Rows[string](t, w.Pool,
-		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1 ORDER BY place`,
+		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1 ORDER BY ordinal`,
 		inLanes)
 	require.Equal(t, streams, lane[:events], "in the order of the log")
 	require.Len(t, lane, events+1)

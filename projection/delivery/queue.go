@@ -108,9 +108,9 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		        ON CONFLICT (account, day) DO UPDATE SET queued = old.queued + excluded.queued
 		)
 		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation,
-		  lane, place, due_at)
+		  lane, ordinal, due_at)
 		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation, lane,
-		       CASE WHEN lane IS NOT NULL THEN nextval('place') END, CASE WHEN lane IS NULL THEN now()
+		       CASE WHEN lane IS NOT NULL THEN nextval('ordinal') END, CASE WHEN lane IS NULL THEN now()
 		       ELSE 'infinity' END
 		  FROM (SELECT made.*, `+laneOf+` AS lane FROM made JOIN endpoint e USING (webhook_id)
 		  	ORDER BY position) AS made`,
@@ -151,9 +151,9 @@ func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`
-		UPDATE queue q SET lane = made.lane, place = made.place,
+		UPDATE queue q SET lane = made.lane, ordinal = made.ordinal,
 		       due_at = CASE WHEN made.behind THEN 'infinity' WHEN q.due_at = 'infinity' THEN now() ELSE q.due_at END
-		  FROM (SELECT delivery_id, lane, CASE WHEN lane IS NOT NULL THEN nextval('place') END AS place,
+		  FROM (SELECT delivery_id, lane, CASE WHEN lane IS NOT NULL THEN nextval('ordinal') END AS ordinal,
 		               active AND lane IS NOT NULL
 		               AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY waiting, position) > 1 AS behind
 		          FROM (SELECT made.delivery_id, webhook_id, position, NOT e.deleted

@@ -328,9 +328,9 @@ func TestMove_CoversDeliveryPositions(t *testing.T) {
 		 ORDER BY table_name COLLATE "C", column_name COLLATE "C"`)
 	require.Equal(t, []string{
 		"account_day.queued", "checkpoint.position", "checkpoint.replay", "checkpoint.seen_revision",
-		"deferred.place", "deferred.position", "deferred.revision", "delivery.position", "delivery.retried",
+		"deferred.ordinal", "deferred.position", "deferred.revision", "delivery.position", "delivery.retried",
 		"delivery.revision", "erasure.attempts", "filter_count.failed", "filter_count.filtered", "origin.position",
-		"queue.place", "queue.position", "queue.retried", "queue.revision", "replay.queued", "replay.reached",
+		"queue.ordinal", "queue.position", "queue.retried", "queue.revision", "replay.queued", "replay.reached",
 		"replay.requested",
 	}, columns)
 }

@@ -37,7 +37,7 @@ CREATE TABLE delivery.checkpoint (
 CREATE TABLE delivery.deferred (
     event_id text COLLATE "C" NOT NULL,
     account text COLLATE "C" NOT NULL,
-    place bigint NOT NULL DEFAULT nextval('delivery.place'::regclass),
+    ordinal bigint NOT NULL DEFAULT nextval('delivery.ordinal'::regclass),
     type text COLLATE "C" NOT NULL,
     stream text COLLATE "C" NOT NULL,
     revision bigint NOT NULL,
@@ -46,9 +46,9 @@ CREATE TABLE delivery.deferred (
     deferred_at timestamp with time zone NOT NULL DEFAULT now(),
     CONSTRAINT deferred_event PRIMARY KEY (event_id)
 );
-CREATE INDEX deferred_place ON delivery.deferred USING btree (account, place);
+CREATE INDEX deferred_ordinal ON delivery.deferred USING btree (account, ordinal);
 COMMENT ON TABLE delivery.deferred IS 'Events that wait until it is an account''s turn to have its filters applied.';
-COMMENT ON COLUMN delivery.deferred.place IS 'In the order of the log.';
+COMMENT ON COLUMN delivery.deferred.ordinal IS 'In the order of the log.';
 COMMENT ON COLUMN delivery.deferred.type IS 'Public name, without version.';
 COMMENT ON COLUMN delivery.deferred.webhook_ids IS 'The endpoints for which it is not decided yet.';
 
@@ -166,21 +166,21 @@ CREATE TABLE delivery.queue (
     retried bigint NOT NULL DEFAULT 0,
     generation integer NOT NULL DEFAULT 0,
     lane text COLLATE "C",
-    place bigint,
+    ordinal bigint,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor=60, autovacuum_vacuum_scale_factor=0.05);
 CREATE INDEX queue_due ON delivery.queue USING btree (webhook_id, ((generation > 0)), due_at, "position");
-CREATE INDEX queue_lane ON delivery.queue USING btree (webhook_id, lane, place) WHERE (lane IS NOT NULL);
+CREATE INDEX queue_lane ON delivery.queue USING btree (webhook_id, lane, ordinal) WHERE (lane IS NOT NULL);
 CREATE INDEX queue_replayed ON delivery.queue USING btree (webhook_id, generation) WHERE ((generation > 0) AND (attempts = 0));
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
-COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
+COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the step of the schedule.';
 COMMENT ON COLUMN delivery.queue.due_at IS 'Infinity: another one of its lane comes first.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that claimed the row; its lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
 COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
 COMMENT ON COLUMN delivery.queue.lane IS 'Of deliveries to an endpoint with an order, the first of a lane is sent, and the others wait: the stream, or empty for the whole endpoint. Null: not in order.';
-COMMENT ON COLUMN delivery.queue.place IS 'In the lane.';
+COMMENT ON COLUMN delivery.queue.ordinal IS 'In the lane.';
 
 CREATE TABLE delivery.replay (
     webhook_id text COLLATE "C" NOT NULL,

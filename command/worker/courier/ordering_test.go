@@ -166,7 +166,7 @@ func TestOrdering_Replay(t *testing.T) {
 	}
 	require.Equal(t, []string{"lead.released 0 true", "lead.created 1 false"}, pgtest.Rows[string](t, w.Pool,
 		`SELECT concat(type, ' ', generation, ' ', CASE WHEN due_at < 'infinity' THEN 'true' ELSE 'false' END)
-			FROM delivery.queue ORDER BY place`))
+			FROM delivery.queue ORDER BY ordinal`))
 }
 
 // endedCourier runs a courier for a few milliseconds.
@@ -235,7 +235,7 @@ func failingFor(next http.Handler, stream string) http.Handler {
 func laneRows(t *testing.T, w *projectiontest.World) (rows []string) {
 	t.Helper()
 	require.NoError(t, w.Pool.QueryRow(t.Context(),
-		`SELECT array_agg(type ORDER BY place) FROM delivery.queue WHERE lane IS NOT NULL`).Scan(&rows))
+		`SELECT array_agg(type ORDER BY ordinal) FROM delivery.queue WHERE lane IS NOT NULL`).Scan(&rows))
 	return rows
 }
 
@@ -318,7 +318,7 @@ func TestOrdering_DisabledDuringAttempt(t *testing.T) {
 		"in flight, in its lane")
 	release()
 	const rows = `SELECT concat(type, ' ', attempts, ' ', due_at = 'infinity') FROM delivery.queue WHERE webhook_id = $1
-		AND type <> 'lead.released' ORDER BY place`
+		AND type <> 'lead.released' ORDER BY ordinal`
 	want := []string{"lead.created 1 f", "lead.created 0 t"} // lead.released was cancelled, or waits
 	require.Eventually(t, func() bool {
 		return slices.Equal(want, pgtest.Rows[string](t, w.Pool, rows, id))

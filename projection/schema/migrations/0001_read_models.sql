@@ -788,13 +788,13 @@ CREATE TABLE IF NOT EXISTS delivery.filter_count (
 
 COMMENT ON TABLE delivery.filter_count IS 'Deliveries that were not made because an endpoint''s filter did not match, or could not be computed, since it was set.';
 
-CREATE SEQUENCE IF NOT EXISTS delivery.place;
+CREATE SEQUENCE IF NOT EXISTS delivery.ordinal;
 
 -- The filters of one account must not delay the deliveries of others.
 CREATE TABLE IF NOT EXISTS delivery.deferred (
     event_id    text        COLLATE "C" NOT NULL,
     account     text        COLLATE "C" NOT NULL,
-    place       bigint      NOT NULL DEFAULT nextval('delivery.place'),
+    ordinal     bigint      NOT NULL DEFAULT nextval('delivery.ordinal'),
     type        text        COLLATE "C" NOT NULL,
     stream      text        COLLATE "C" NOT NULL,
     revision    bigint      NOT NULL,
@@ -804,10 +804,10 @@ CREATE TABLE IF NOT EXISTS delivery.deferred (
     CONSTRAINT deferred_event PRIMARY KEY (event_id)
 );
 
-CREATE INDEX IF NOT EXISTS deferred_place ON delivery.deferred (account, place);
+CREATE INDEX IF NOT EXISTS deferred_ordinal ON delivery.deferred (account, ordinal);
 
 COMMENT ON TABLE delivery.deferred IS 'Events that wait until it is an account''s turn to have its filters applied.';
-COMMENT ON COLUMN delivery.deferred.place IS 'In the order of the log.';
+COMMENT ON COLUMN delivery.deferred.ordinal IS 'In the order of the log.';
 COMMENT ON COLUMN delivery.deferred.type IS 'Public name, without version.';
 COMMENT ON COLUMN delivery.deferred.webhook_ids IS 'The endpoints for which it is not decided yet.';
 
@@ -931,7 +931,7 @@ CREATE TABLE IF NOT EXISTS delivery.queue (
     retried     bigint      NOT NULL DEFAULT 0,
     generation  integer     NOT NULL DEFAULT 0,
     lane        text        COLLATE "C",
-    place       bigint,
+    ordinal     bigint,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 
@@ -940,17 +940,17 @@ CREATE INDEX IF NOT EXISTS queue_due ON delivery.queue (webhook_id, (generation 
 -- What a replay waits for. Live deliveries are not in it.
 CREATE INDEX IF NOT EXISTS queue_replayed ON delivery.queue (webhook_id, generation) WHERE generation > 0 AND attempts = 0;
 
-CREATE INDEX IF NOT EXISTS queue_lane ON delivery.queue (webhook_id, lane, place) WHERE lane IS NOT NULL;
+CREATE INDEX IF NOT EXISTS queue_lane ON delivery.queue (webhook_id, lane, ordinal) WHERE lane IS NOT NULL;
 
 COMMENT ON TABLE delivery.queue IS 'What is still to be sent. A row goes when its delivery is finished.';
-COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the place on the schedule.';
+COMMENT ON COLUMN delivery.queue.attempts IS 'Made so far, which is the step of the schedule.';
 COMMENT ON COLUMN delivery.queue.lease IS 'The number of the courier that claimed the row; its lease is named after it.';
 COMMENT ON COLUMN delivery.queue.event_id IS 'Empty: not known.';
 COMMENT ON COLUMN delivery.queue.generation IS '0: live, or retried.';
 COMMENT ON COLUMN delivery.queue.retried IS 'Position of the last request to retry. A courier that finds another one than it claimed has to send again.';
 
 COMMENT ON COLUMN delivery.queue.lane IS 'Of deliveries to an endpoint with an order, the first of a lane is sent, and the others wait: the stream, or empty for the whole endpoint. Null: not in order.';
-COMMENT ON COLUMN delivery.queue.place IS 'In the lane.';
+COMMENT ON COLUMN delivery.queue.ordinal IS 'In the lane.';
 COMMENT ON COLUMN delivery.queue.due_at IS 'Infinity: another one of its lane comes first.';
 
 -- Writers that add to a lane or take from it lock the endpoint's row before, so that none misses what another does.
@@ -959,7 +959,7 @@ CREATE OR REPLACE FUNCTION delivery.advance(webhooks text[], lanes text[]) RETUR
       FROM (SELECT DISTINCT webhook, lane FROM unnest(webhooks, lanes) AS u (webhook, lane)) u
      WHERE q.due_at = 'infinity'
        AND q.delivery_id = (SELECT n.delivery_id FROM delivery.queue n
-                             WHERE n.webhook_id = u.webhook AND n.lane = u.lane ORDER BY n.place LIMIT 1)
+                             WHERE n.webhook_id = u.webhook AND n.lane = u.lane ORDER BY n.ordinal LIMIT 1)
 $$;
 
 COMMENT ON FUNCTION delivery.advance IS 'Makes the first delivery of each lane due that waited for others.';
