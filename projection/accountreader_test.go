@@ -83,11 +83,11 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 		require.NoError(t, conn.QueryRow(t.Context(), `SELECT count(*) FROM `+table+` WHERE `+where).Scan(&n), table)
 		return n
 	}
-	confined := func(place string) {
+	confined := func(namespace string) {
 		t.Helper()
 		for _, p := range view.All() {
 			for _, name := range p.Tables() {
-				table, column := place+"."+name, "account"
+				table, column := namespace+"."+name, "account"
 				switch name {
 				case "account":
 					column = "account_id"

@@ -88,18 +88,18 @@ func TestAnalyst_ReadsViewsAndCopiesOnly(t *testing.T) {
 	copied("later", view.All()...)
 	require.NoError(t, w.Replay(view.All()...).Run(t.Context())) // and replaces the tables of the views
 
-	for place, readable := range map[string]bool{"views": true, "later": true, "before": false} {
+	for namespace, readable := range map[string]bool{"views": true, "later": true, "before": false} {
 		projectors := view.All()
 		if !readable {
 			projectors = early
 		}
 		for _, p := range projectors {
 			for _, table := range p.Tables() {
-				_, err := conn.Exec(t.Context(), `SELECT * FROM `+place+`.`+table)
+				_, err := conn.Exec(t.Context(), `SELECT * FROM `+namespace+`.`+table)
 				if readable {
-					require.NoError(t, err, "%s.%s", place, table)
+					require.NoError(t, err, "%s.%s", namespace, table)
 				} else {
-					require.True(t, forbidden(err), "%s.%s: %v", place, table, err)
+					require.True(t, forbidden(err), "%s.%s: %v", namespace, table, err)
 				}
 			}
 		}

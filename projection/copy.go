@@ -59,7 +59,7 @@ const (
 		         p.permissive, p.cmd,
 		                  (SELECT string_agg(CASE r WHEN 'public' THEN 'PUBLIC' ELSE quote_ident(r) END, ', ')
 		                    FROM unnest(p.roles) r), p.qual))
-		       ) AS s (place, statement)
+		       ) AS s (ordinal, statement)
 		 WHERE p.schemaname = $1 AND p.tablename = $3 AND p.qual IS NOT NULL
 		 UNION ALL
 		SELECT format('GRANT %s ON %I.%I TO %s', g.privilege_type, $2::text, $3::text,

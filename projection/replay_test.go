@@ -166,22 +166,22 @@ func TestReplay_CopyAsOf(t *testing.T) {
 	w.Project(t)
 	late := w.Dump(t)
 	require.NotEqual(t, early, late)
-	for place, until := range map[string]projection.Until{
+	for namespace, until := range map[string]projection.Until{
 		"by_time": {Time: moment}, "by_position": {Position: head}, "now": {},
 	} {
 		r := w.Replay(view.All()...)
-		r.Into, r.Until = place, until
+		r.Into, r.Until = namespace, until
 		require.NoError(t, r.Run(t.Context()))
-		if place == "by_time" {
+		if namespace == "by_time" {
 			require.NoError(t, r.Run(t.Context()), "again, which changes nothing")
 		}
 		want := early
-		if place == "now" {
+		if namespace == "now" {
 			want = late
 		}
 		for _, p := range view.All() {
 			for _, table := range projectiontest.Folded(p) {
-				require.Equal(t, want[table], w.DumpTable(t, place, table), "%s.%s", place, table)
+				require.Equal(t, want[table], w.DumpTable(t, namespace, table), "%s.%s", namespace, table)
 			}
 		}
 	}
@@ -256,7 +256,7 @@ func (l hookedLog) Subscribe(
 // lost key.
 func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
-	for name, place := range map[string]string{"replaced view": "views", "copy": "copied"} {
+	for name, namespace := range map[string]string{"replaced view": "views", "copy": "copied"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := projectiontest.New(t)
@@ -294,12 +294,12 @@ func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
 				}))
 			})}
 			remaining := []int64{2}
-			if place != "views" {
-				r.Into, r.Until, remaining = place, projection.Until{Position: storetest.Head(t, store)}, []int64{}
+			if namespace != "views" {
+				r.Into, r.Until, remaining = namespace, projection.Until{Position: storetest.Head(t, store)}, []int64{}
 			}
 			require.NoError(t, r.Run(t.Context()))
 			for _, table := range []string{"visitor_activity", "touch_personal", "touch"} {
-				rows := `SELECT position FROM ` + place + `.` + table
+				rows := `SELECT position FROM ` + namespace + `.` + table
 				if table == "touch" {
 					rows += ` WHERE NOT erased`
 				}

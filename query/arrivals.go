@@ -128,8 +128,8 @@ func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]Quara
 	return found, schema.Unavailable(err)
 }
 
-func scanArrival(row pgx.CollectableRow) (placed[Arrival], error) {
-	a := placed[Arrival]{item: Arrival{Reasons: []event.ArrivalReason{}, Warnings: []event.ArrivalWarning{}}}
+func scanArrival(row pgx.CollectableRow) (positioned[Arrival], error) {
+	a := positioned[Arrival]{item: Arrival{Reasons: []event.ArrivalReason{}, Warnings: []event.ArrivalWarning{}}}
 	err := row.Scan(&a.position, &a.item.ArrivalID, &a.item.IntakeID, &a.item.TokenID, &a.item.ReceivedAt,
 		&a.item.State, jsonOf{&a.item.Reasons},
 		jsonOf{&a.item.Warnings}, &a.item.LeadID, &a.item.ExpiresAt)

@@ -73,19 +73,19 @@ func (r *Reader) PositionAsOf(ctx context.Context, asOf AsOf) (eventstore.Positi
 	return r.positionAt(ctx, asOf.Time)
 }
 
-// positionAt finds, after the last place that is not later than a time, the first row of a later event, and then the
-// last row before that. The id of an event begins with its time.
+// positionAt finds, after the last row of the index that is not later than a time, the first row of a later event, and
+// then the last row before that. The id of an event begins with its time.
 const positionAt = `
-	WITH place AS MATERIALIZED (
+	WITH start AS MATERIALIZED (
 	         SELECT coalesce((SELECT position FROM views.time_index WHERE at <= $1 ORDER BY at DESC LIMIT 1),
 	           0) AS position),
 	     later AS MATERIALIZED (
 	         SELECT coalesce(least(
-	                    (SELECT position FROM views.touch WHERE position > (SELECT position FROM place)
+	                    (SELECT position FROM views.touch WHERE position > (SELECT position FROM start)
 	                      AND touch_id >= $2 ORDER BY position LIMIT 1),
-	                    (SELECT position FROM views.lead_change WHERE position > (SELECT position FROM place)
+	                    (SELECT position FROM views.lead_change WHERE position > (SELECT position FROM start)
 	                      AND at > $1 ORDER BY position LIMIT 1),
-	                    (SELECT position FROM views.won_stages WHERE position > (SELECT position FROM place) AND at > $1
+	                    (SELECT position FROM views.won_stages WHERE position > (SELECT position FROM start) AND at > $1
 	                      ORDER BY position LIMIT 1)),
 	                9223372036854775807) AS position)
 	SELECT coalesce(greatest(

@@ -85,8 +85,8 @@ func (f AuditFilter) selection(account string) selection {
 	return s
 }
 
-func scanTokenEvent(row pgx.CollectableRow) (placed[TokenEvent], error) {
-	var e placed[TokenEvent]
+func scanTokenEvent(row pgx.CollectableRow) (positioned[TokenEvent], error) {
+	var e positioned[TokenEvent]
 	var at time.Time
 	var data []byte
 	err := row.Scan(&e.position, &e.item.ID, &e.item.TokenID, &e.item.Type, &at, &e.item.Actor,

@@ -83,8 +83,8 @@ func FuzzCursor(f *testing.F) {
 		} else {
 			require.ErrorIs(t, err, query.ErrCursor)
 		}
-		if place, err := query.DecodeTimeCursor("l1", cursor); err == nil {
-			require.Equal(t, cursor, place.Encode("l1"))
+		if position, err := query.DecodeTimeCursor("l1", cursor); err == nil {
+			require.Equal(t, cursor, position.Encode("l1"))
 		} else {
 			require.ErrorIs(t, err, query.ErrCursor)
 		}

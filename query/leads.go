@@ -456,10 +456,10 @@ func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 			return List[SourceEntry]{}, err
 		}
 	}
-	entries := []placed[SourceEntry]{}
+	entries := []positioned[SourceEntry]{}
 	for i, of := range s.Sources {
-		place := int64(i + 1)
-		if place <= after {
+		number := int64(i + 1)
+		if number <= after {
 			continue
 		}
 		metadata, err := event.AppendJSON(nil, of.Metadata)
@@ -474,9 +474,9 @@ func joinedSources(s lead.State, p Page) (List[SourceEntry], error) {
 		if entry.Changed == nil {
 			entry.Changed = []string{}
 		}
-		entries = append(entries, placed[SourceEntry]{place, entry})
+		entries = append(entries, positioned[SourceEntry]{number, entry})
 	}
-	return unplaced(cut(entries, p.Limit, func(e placed[SourceEntry]) string {
+	return itemsOf(cut(entries, p.Limit, func(e positioned[SourceEntry]) string {
 		return encodeOrdinal(kind, e.position)
 	})), nil
 }

@@ -72,7 +72,7 @@ const maxCursor = 128
 // latest is the end of the year 9999, the last time that timestamps in answers can show.
 const latest = 253402300799999
 
-// newestCursor is a place in a list that is ordered by time of creation and then by id, the newest first.
+// newestCursor is a position in a list that is ordered by time of creation and then by id, the newest first.
 type newestCursor struct {
 	createdAt time.Time
 	id        string
@@ -105,7 +105,7 @@ func decodeTime(millis string) (time.Time, error) {
 	return time.UnixMilli(n).UTC(), nil
 }
 
-// timeCursor is a place in a list that is ordered by a time, and then by the position on the log.
+// timeCursor is a position in a list that is ordered by a time, and then by the position on the log.
 type timeCursor struct {
 	at       time.Time
 	position int64
@@ -353,7 +353,7 @@ func page[T any](
 const scannedRows = 20_000
 
 // scan ends a page after the rows that it goes through, and adds the conditions of the filter that no index answers. If
-// rows follow, it returns the place of the last one in the order of the list: the values of these columns.
+// rows follow, it returns the position of the last one in the order of the list: the values of these columns.
 func (s *selection) scan(ctx context.Context, r *Reader, columns string) (end []any, err error) {
 	if s.narrow == nil || s.none {
 		return nil, nil
@@ -409,8 +409,8 @@ func (s *selection) bySpan(ctx context.Context, r *Reader, column string, since,
 	return nil
 }
 
-// placed is an item of a list that is in the order of the log.
-type placed[T any] struct {
+// positioned is an item of a list that is in the order of the log.
+type positioned[T any] struct {
 	position int64
 	item     T
 }
@@ -418,7 +418,7 @@ type placed[T any] struct {
 // pageByPosition is page for a list in the order of the log, oldest first, or newest first if the selection's order is
 // descending. The error is ErrCursor for a cursor of another list.
 func pageByPosition[T any](
-	ctx context.Context, r *Reader, s selection, kind string, p Page, scan pgx.RowToFunc[placed[T]],
+	ctx context.Context, r *Reader, s selection, kind string, p Page, scan pgx.RowToFunc[positioned[T]],
 ) (List[T], error) {
 	if p.Cursor != "" {
 		position, err := decodeOrdinal(kind, p.Cursor)
@@ -435,15 +435,15 @@ func pageByPosition[T any](
 	if err != nil {
 		return List[T]{}, err
 	}
-	found, err := page(ctx, r, s, p.Limit, scan, func(p placed[T]) string { return encodeOrdinal(kind, p.position) })
+	found, err := page(ctx, r, s, p.Limit, scan, func(p positioned[T]) string { return encodeOrdinal(kind, p.position) })
 	if end != nil && found.NextCursor == "" {
 		found.NextCursor = encodeOrdinal(kind, end[0].(int64))
 	}
-	return unplaced(found), err
+	return itemsOf(found), err
 }
 
-// unplaced drops the positions of a list's items.
-func unplaced[T any](found List[placed[T]]) List[T] {
+// itemsOf drops the positions of a list's items.
+func itemsOf[T any](found List[positioned[T]]) List[T] {
 	list := List[T]{Items: make([]T, len(found.Items)), NextCursor: found.NextCursor}
 	for i, p := range found.Items {
 		list.Items[i] = p.item

@@ -87,21 +87,21 @@ func (r *Reader) addReplays(ctx context.Context, to []Projection, head eventstor
 	if err != nil {
 		return err
 	}
-	places, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	namespaces, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
 	}
-	for _, place := range places {
-		rows, err := r.pool.Query(ctx, checkpoints(place, schema.ReplayLease))
+	for _, namespace := range namespaces {
+		rows, err := r.pool.Query(ctx, checkpoints(namespace, schema.ReplayLease))
 		if err != nil {
 			return err
 		}
 		var name string
-		replay := Replay{Schema: place, End: head}
+		replay := Replay{Schema: namespace, End: head}
 		_, err = pgx.ForEachRow(rows,
 			[]any{&name, &replay.Version, &replay.Position, &replay.UpdatedAt, &replay.Running}, func() error {
 				for i := range to {
-					if to[i].Name == name && (replay.Running || strings.HasPrefix(place, "replay_")) {
+					if to[i].Name == name && (replay.Running || strings.HasPrefix(namespace, "replay_")) {
 						to[i].Replays = append(to[i].Replays, replay)
 					}
 				}

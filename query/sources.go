@@ -113,10 +113,10 @@ func (r *Reader) Sources(ctx context.Context, account string, filter SourceFilte
 		}
 		s.and(`(at, position) > (?, ?)`, last.at, last.position)
 	}
-	found, err := page(ctx, r, s, p.Limit, scanSourceEntry, func(e placed[SourceEntry]) string {
+	found, err := page(ctx, r, s, p.Limit, scanSourceEntry, func(e positioned[SourceEntry]) string {
 		return timeCursor{time.Time(e.item.FirstSeenAt), e.position}.encode(kind)
 	})
-	return unplaced(found), err
+	return itemsOf(found), err
 }
 
 func (f SourceFilter) selection(account, order string) selection {
@@ -387,15 +387,15 @@ func (r *Reader) bisectPosition(ctx context.Context, account string, at time.Tim
 	return before, last, schema.Unavailable(err)
 }
 
-func scanRefused(row pgx.CollectableRow) (placed[RefusedArrival], error) {
-	var a placed[RefusedArrival]
+func scanRefused(row pgx.CollectableRow) (positioned[RefusedArrival], error) {
+	var a positioned[RefusedArrival]
 	err := row.Scan(&a.position, &a.item.At, &a.item.Source, &a.item.Code, &a.item.LeadID, &a.item.OtherLeadID,
 		&a.item.Credential, &a.item.RequestID)
 	return a, err
 }
 
-func scanSourceEntry(row pgx.CollectableRow) (placed[SourceEntry], error) {
-	var e placed[SourceEntry]
+func scanSourceEntry(row pgx.CollectableRow) (positioned[SourceEntry], error) {
+	var e positioned[SourceEntry]
 	var credential string
 	err := row.Scan(&e.position, &e.item.LeadID, &e.item.Source, &e.item.FirstSeenAt, &e.item.LastSeenAt,
 		&e.item.Arrivals, &credential, (*[]byte)(&e.item.Metadata), &e.item.IP, &e.item.UserAgent,

@@ -107,8 +107,8 @@ func (f TrailFilter) selection(ctx context.Context, r *Reader, account, order st
 	return s, nil
 }
 
-func scanTrail(row pgx.CollectableRow) (placed[TrailRecord], error) {
-	var v placed[TrailRecord]
+func scanTrail(row pgx.CollectableRow) (positioned[TrailRecord], error) {
+	var v positioned[TrailRecord]
 	var data []byte
 	err := row.Scan(&v.position, &v.item.ID, &v.item.Type, &v.item.At, &v.item.Actor, &v.item.Subject, &v.item.IP,
 		&v.item.UserAgent, &v.item.RequestID, &data)

@@ -84,13 +84,13 @@ func (r *Reader) LeadActivitySince(
 	if err != nil {
 		return List[Activity]{}, schema.Unavailable(err)
 	}
-	return unplaced(found.list(func(a placed[Activity]) string {
+	return itemsOf(found.list(func(a positioned[Activity]) string {
 		return timeCursor{time.Time(a.item.At), a.position}.encode(kind)
 	})), nil
 }
 
-func scanActivity(row pgx.CollectableRow) (placed[Activity], error) {
-	var a placed[Activity]
+func scanActivity(row pgx.CollectableRow) (positioned[Activity], error) {
+	var a positioned[Activity]
 	err := row.Scan(&a.position, &a.item.ActivityID, &a.item.VisitorID, &a.item.Type, &a.item.URL, &a.item.Title,
 		&a.item.Referrer, &a.item.At, &a.item.RecordedAt, jsonOf{&a.item.Properties})
 	return a, err

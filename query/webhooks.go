@@ -299,10 +299,10 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 
 // addAttempts adds their attempts to the first deliveries, as many as fit into a page. With is their number.
 func (r *Reader) addAttempts(ctx context.Context, readsLeads bool, deliveries []Delivery) (with int, err error) {
-	places := make(map[string]int, len(deliveries))
+	indexes := make(map[string]int, len(deliveries))
 	ids := make([]string, len(deliveries))
 	for i, d := range deliveries {
-		places[d.DeliveryID], ids[i] = i, d.DeliveryID
+		indexes[d.DeliveryID], ids[i] = i, d.DeliveryID
 	}
 	rows, err := r.pool.Query(ctx, `
 		SELECT delivery_id, at, status, duration_ms, CASE WHEN $2 THEN response ELSE '' END, error
@@ -315,11 +315,11 @@ func (r *Reader) addAttempts(ctx context.Context, readsLeads bool, deliveries []
 	bytes := 0
 	with = len(deliveries)
 	_, err = pgx.ForEachRow(rows, []any{&id, &a.At, &a.Status, &a.DurationMS, &a.Response, &a.Error}, func() error {
-		d := &deliveries[places[id]]
+		d := &deliveries[indexes[id]]
 		if bytes >= maxPageBytes && len(d.Attempts) == 0 {
-			with = min(with, places[id])
+			with = min(with, indexes[id])
 		}
-		if places[id] < with {
+		if indexes[id] < with {
 			d.Attempts = append(d.Attempts, a)
 			bytes += sizeOf(rows)
 		}

@@ -110,11 +110,11 @@ func (m *copyLogCommand) move(ctx context.Context, c cli.Output, views string, l
 func (m *copyLogCommand) copyKeys(ctx context.Context, views string) error {
 	var pools []*pgxpool.Pool
 	for _, log := range []string{m.From, m.To} {
-		place := views
+		address := views
 		if !esdb.Understands(log) {
-			place = log
+			address = log
 		}
-		pool, err := service.OpenLong(ctx, place)
+		pool, err := service.OpenLong(ctx, address)
 		if err != nil {
 			return err
 		}

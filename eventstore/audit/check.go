@@ -95,7 +95,7 @@ func (c *checking) line(line []byte) error {
 		c.next++
 		return nil
 	}
-	c.place(e)
+	c.checkIndex(e)
 	if c.wrong {
 		return nil // it was reported
 	}
@@ -127,8 +127,8 @@ func (c *checking) compare() error {
 	return nil
 }
 
-// place checks that the event has the expected leaf index.
-func (c *checking) place(e Entry) {
+// checkIndex checks that the event has the expected leaf index.
+func (c *checking) checkIndex(e Entry) {
 	switch missing := e.Leaf - c.next; {
 	case missing == 1:
 		c.find("line %d, event %s: is leaf %d of the tree: leaf %d is missing before it", c.lines, e.ID, e.Leaf, c.next)

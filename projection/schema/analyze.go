@@ -15,13 +15,15 @@ const grownBy = 4
 // all of a table for a page of a list; autovacuum does the same, a minute or more later. Tables that have grown by less
 // than a quarter are left to it. Without names, all tables are meant. A table of another role is skipped, and the log
 // says so: only the owner may analyze it.
-func Analyze(ctx context.Context, conn *pgx.Conn, log *slog.Logger, place string, names []string, written int64) error {
+func Analyze(
+	ctx context.Context, conn *pgx.Conn, log *slog.Logger, namespace string, names []string, written int64,
+) error {
 	rows, err := conn.Query(ctx, `
 		SELECT format('%I.%I', nspname, relname), pg_get_userbyid(relowner), pg_has_role(relowner, 'USAGE')
 		  FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 		 WHERE nspname = $1 AND relkind = 'r' AND ($2::text[] IS NULL OR relname = ANY ($2)) AND reltuples < $3::float8
 		 ORDER BY 1`,
-		place, names, grownBy*float64(written))
+		namespace, names, grownBy*float64(written))
 	if err != nil {
 		return err
 	}

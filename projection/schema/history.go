@@ -18,30 +18,30 @@ type LeadHistory struct {
 	Channels []attribution.Channel // of the touches, whose keys are not set yet
 }
 
-// TouchesOf selects the positions of the arrivals that a lead has now. The place is the schema of the tables with its
+// TouchesOf selects the positions of the arrivals that a lead has now. The prefix is the schema of the tables with its
 // dot, or empty, and lead a parameter.
-func TouchesOf(place, lead string) string { return TouchesAsOf(place, lead, "9223372036854775807") }
+func TouchesOf(prefix, lead string) string { return TouchesAsOf(prefix, lead, "9223372036854775807") }
 
 // TouchesAsOf is TouchesOf as of a position, which is a parameter too.
-func TouchesAsOf(place, lead, position string) string {
+func TouchesAsOf(prefix, lead, position string) string {
 	return `
-	SELECT came.position FROM ` + place + `touch came
+	SELECT came.position FROM ` + prefix + `touch came
 	 WHERE came.lead_id = ` + lead + ` AND came.lead_id <> '' AND came.position <= ` + position + `
-	   AND NOT EXISTS (SELECT FROM ` + place + `touch_owner later WHERE later.position = came.position
+	   AND NOT EXISTS (SELECT FROM ` + prefix + `touch_owner later WHERE later.position = came.position
 	   	AND later.since <= ` + position + ` OFFSET 0)
 	 UNION ALL
-	SELECT moved.position FROM ` + place + `touch_owner moved
+	SELECT moved.position FROM ` + prefix + `touch_owner moved
 	 WHERE moved.owner = ` + lead + ` AND moved.since <= ` + position + `
 	   AND NOT EXISTS (
-	       SELECT FROM ` + place + `touch_owner later
+	       SELECT FROM ` + prefix + `touch_owner later
 	        WHERE later.position = moved.position AND later.since > moved.since
 	        AND later.since <= ` + position + ` OFFSET 0)`
 }
 
 // OwnerOf selects the lead that an arrival belongs to as of a position: touch is the arrival's row.
-func OwnerOf(place, touch, position string) string {
+func OwnerOf(prefix, touch, position string) string {
 	return `coalesce((
-	       SELECT moved.owner FROM ` + place + `touch_owner moved WHERE moved.position = ` + touch + `.position AND ` +
+	       SELECT moved.owner FROM ` + prefix + `touch_owner moved WHERE moved.position = ` + touch + `.position AND ` +
 		`moved.since <= ` + position + `
 	        ORDER BY moved.since DESC LIMIT 1), ` + touch + `.lead_id)`
 }
@@ -50,22 +50,22 @@ func OwnerOf(place, touch, position string) string {
 // on, until another one moves it; visits belong to a lead as long as an arrival that linked the visitor. Each lead is
 // looked up by indexes: OFFSET 0 keeps PostgreSQL from reading all of a table to join it, as it does when it knows
 // nothing of the table.
-func historiesOf(place string) string {
+func historiesOf(prefix string) string {
 	return `
 	WITH asked AS (
 	         SELECT lead_id COLLATE "C" AS lead_id FROM unnest($1::text[]) AS lead_id),
 	     arrival AS (
 	         SELECT a.lead_id AS asked, t.*, t.position AS since, t.stage AS own_stage, t.value AS own_value,
-	                (SELECT min(o.since) FROM ` + place + `touch_owner o WHERE o.position = t.position) AS until
+	                (SELECT min(o.since) FROM ` + prefix + `touch_owner o WHERE o.position = t.position) AS until
 	           FROM asked a CROSS
-	           JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE lead_id = a.lead_id AND lead_id <> '' OFFSET 0) AS t
+	           JOIN LATERAL (SELECT * FROM ` + prefix + `touch WHERE lead_id = a.lead_id AND lead_id <> '' OFFSET 0) AS t
 	          UNION ALL
 	         SELECT a.lead_id, t.*, o.since, '', '',
-	                (SELECT min(l.since) FROM ` + place + `touch_owner l WHERE l.position = o.position
+	                (SELECT min(l.since) FROM ` + prefix + `touch_owner l WHERE l.position = o.position
 	                	AND l.since > o.since)
 	           FROM asked a
-	          CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch_owner WHERE owner = a.lead_id OFFSET 0) AS o
-	          CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE position = o.position OFFSET 0) AS t),
+	          CROSS JOIN LATERAL (SELECT * FROM ` + prefix + `touch_owner WHERE owner = a.lead_id OFFSET 0) AS o
+	          CROSS JOIN LATERAL (SELECT * FROM ` + prefix + `touch WHERE position = o.position OFFSET 0) AS t),
 	     link AS (
 	         SELECT asked, visitor, min(since) AS since, CASE WHEN bool_and(until IS NOT NULL)
 	         THEN max(until) END AS until
@@ -77,21 +77,21 @@ func historiesOf(place string) string {
 	SELECT l.asked, t.account, 'visit', t.position, t.at, greatest(l.since, t.position), coalesce(l.until, 0), '', '',
 	       t.source, t.utm_medium, t.utm_campaign, t.utm_source, t.intake_id, t.credential
 	  FROM link l
-	 CROSS JOIN LATERAL (SELECT * FROM ` + place + `touch WHERE visitor = l.visitor AND visitor <> ''
+	 CROSS JOIN LATERAL (SELECT * FROM ` + prefix + `touch WHERE visitor = l.visitor AND visitor <> ''
 	 	AND kind = 'visit' OFFSET 0) AS t
 	 WHERE l.until IS NULL OR t.position < l.until
 	 UNION ALL
 	SELECT a.lead_id, c.account, 'change', c.position, c.at, c.position, 0, c.stage, c.value, '', '', '', '', '', ''
-	  FROM asked a CROSS JOIN LATERAL (SELECT * FROM ` + place + `lead_change WHERE lead_id = a.lead_id OFFSET 0) AS c
+	  FROM asked a CROSS JOIN LATERAL (SELECT * FROM ` + prefix + `lead_change WHERE lead_id = a.lead_id OFFSET 0) AS c
 	 ORDER BY 1, 4, 6`
 }
 
-// Histories reads the histories of leads, in the order of their ids, and calls do with each. The place is the schema of
-// the tables with its dot, or empty. Visits are included if visits is true.
+// Histories reads the histories of leads, in the order of their ids, and calls do with each. The prefix is the schema
+// of the tables with its dot, or empty. Visits are included if visits is true.
 func Histories(
-	ctx context.Context, tx pgx.Tx, place string, leads []string, visits bool, do func(*LeadHistory) error,
+	ctx context.Context, tx pgx.Tx, prefix string, leads []string, visits bool, do func(*LeadHistory) error,
 ) error {
-	rows, err := tx.Query(ctx, historiesOf(place), leads, visits)
+	rows, err := tx.Query(ctx, historiesOf(prefix), leads, visits)
 	if err != nil {
 		return err
 	}
@@ -145,9 +145,9 @@ func (h *LeadHistory) By(key attribution.Key) {
 }
 
 // WonStages reads the stages of accounts that count as a conversion.
-func WonStages(ctx context.Context, tx pgx.Tx, place string, accounts ...string) (map[string]attribution.Won, error) {
+func WonStages(ctx context.Context, tx pgx.Tx, prefix string, accounts ...string) (map[string]attribution.Won, error) {
 	rows, err := tx.Query(ctx,
-		`SELECT account, position, ARRAY(SELECT jsonb_array_elements_text(stages)) FROM `+place+`won_stages
+		`SELECT account, position, ARRAY(SELECT jsonb_array_elements_text(stages)) FROM `+prefix+`won_stages
 		WHERE account = ANY ($1) ORDER BY position`, accounts)
 	if err != nil {
 		return nil, err
@@ -233,34 +233,34 @@ func Milliseconds(binaryTime []byte) int64 {
 // ChangedSince selects the leads whose conversions may have changed after position $1, up to $2: $3 is an account, or
 // empty for all. It does not cover changes of an account's won stages, which WonSince selects. Joins and splits have
 // rows in lead_change.
-func ChangedSince(place string) string {
+func ChangedSince(prefix string) string {
 	return `
-	SELECT lead_id FROM ` + place + `lead_change WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
+	SELECT lead_id FROM ` + prefix + `lead_change WHERE position > $1 AND position <= $2 AND ($3 = '' OR account = $3)
 	 UNION
-	SELECT t.lead_id FROM ` + place + `touch t
+	SELECT t.lead_id FROM ` + prefix + `touch t
 	 WHERE t.position > $1 AND t.position <= $2 AND ($3 = '' OR t.account = $3) AND t.kind = 'merged'
-	   AND EXISTS (SELECT FROM ` + place + `conversion c WHERE c.lead_id = t.lead_id OFFSET 0)
+	   AND EXISTS (SELECT FROM ` + prefix + `conversion c WHERE c.lead_id = t.lead_id OFFSET 0)
 	 UNION
-	SELECT t.lead_id FROM ` + place + `touch t
+	SELECT t.lead_id FROM ` + prefix + `touch t
 	 WHERE t.position > $1 AND t.position <= $2 AND ($3 = '' OR t.account = $3) AND t.kind = 'created'
-	   AND EXISTS (SELECT FROM ` + place + `won_stages w WHERE w.account = t.account AND w.stages ? t.stage OFFSET 0)
+	   AND EXISTS (SELECT FROM ` + prefix + `won_stages w WHERE w.account = t.account AND w.stages ? t.stage OFFSET 0)
 	 UNION
 	SELECT coalesce(o.owner, a.lead_id)
-	  FROM ` + place + `touch v
+	  FROM ` + prefix + `touch v
 	 CROSS JOIN LATERAL (
-	       SELECT lead_id, position FROM ` + place + `touch WHERE visitor = v.visitor AND visitor <> ''
+	       SELECT lead_id, position FROM ` + prefix + `touch WHERE visitor = v.visitor AND visitor <> ''
 	       	AND kind <> 'visit' OFFSET 0) AS a
 	  LEFT JOIN LATERAL (
 	       SELECT a.lead_id AS owner UNION SELECT owner
-	       FROM ` + place + `touch_owner WHERE position = a.position OFFSET 0) AS o ON true
+	       FROM ` + prefix + `touch_owner WHERE position = a.position OFFSET 0) AS o ON true
 	 WHERE v.position > $1 AND v.position <= $2 AND ($3 = '' OR v.account = $3) AND v.kind = 'visit'`
 }
 
 // WonSince selects the accounts whose won stages changed after position $1, up to $2, with the position of the change.
-func WonSince(place string) string {
+func WonSince(prefix string) string {
 	return `
-	SELECT account, position FROM ` + place + `won_stages w
+	SELECT account, position FROM ` + prefix + `won_stages w
 	 WHERE position > $1 AND position <= $2 AND stages <> coalesce((
-	       SELECT stages FROM ` + place + `won_stages e WHERE e.account = w.account AND e.position < w.position
+	       SELECT stages FROM ` + prefix + `won_stages e WHERE e.account = w.account AND e.position < w.position
 	       	ORDER BY e.position DESC LIMIT 1), '["won"]')`
 }

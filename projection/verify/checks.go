@@ -71,13 +71,13 @@ var derivations = []string{
 var checks = []string{
 	// Events are sorted by the hashes of their streams, which is several times faster than by name. If the revisions
 	// within a hash have gaps, its events are sorted by name: two streams may have the same hash.
-	`SELECT format('stream %s: event at position %s has revision %s, not %s', stream, position, revision, place)
-	   FROM (SELECT *, row_number() OVER (PARTITION BY stream ORDER BY position) - 1 AS place FROM seen
+	`SELECT format('stream %s: event at position %s has revision %s, not %s', stream, position, revision, expected)
+	   FROM (SELECT *, row_number() OVER (PARTITION BY stream ORDER BY position) - 1 AS expected FROM seen
 	          WHERE hash IN (SELECT hash
-	            FROM (SELECT hash, revision, row_number() OVER (PARTITION BY hash ORDER BY position) - 1 AS place
+	            FROM (SELECT hash, revision, row_number() OVER (PARTITION BY hash ORDER BY position) - 1 AS expected
 	              FROM seen) h
-	                          WHERE revision <> place)) s
-	  WHERE revision <> place AND $1::bigint >= 0
+	                          WHERE revision <> expected)) s
+	  WHERE revision <> expected AND $1::bigint >= 0
 	  ORDER BY position LIMIT $2`,
 
 	// Sealed data can be opened only in its own stream, but at any revision: a copy of an event has the same id.

@@ -43,12 +43,12 @@ type conversionState struct {
 }
 
 // readState reads the state. If it was never saved, no row is built.
-func readState(ctx context.Context, tx pgx.Tx, place string) (s conversionState, err error) {
+func readState(ctx context.Context, tx pgx.Tx, prefix string) (s conversionState, err error) {
 	err = tx.QueryRow(ctx, `
-		SELECT position, settings FROM `+place+`conversion_state
+		SELECT position, settings FROM `+prefix+`conversion_state
 		 UNION ALL
-		SELECT 0, coalesce(max(position), 0) FROM `+place+`won_stages
-			WHERE NOT EXISTS (SELECT FROM `+place+`conversion_state)`).
+		SELECT 0, coalesce(max(position), 0) FROM `+prefix+`won_stages
+			WHERE NOT EXISTS (SELECT FROM `+prefix+`conversion_state)`).
 		Scan(&s.position, &s.settings)
 	return s, err
 }
@@ -182,7 +182,7 @@ func sweepConversions(ctx context.Context, tx pgx.Tx) (swept bool, err error) {
 	return true, err
 }
 
-// touchCursor is a place in an account's arrivals, in the order of the index touch_at.
+// touchCursor is a position in an account's arrivals, in the order of the index touch_at.
 type touchCursor struct {
 	at       pgtype.Timestamptz
 	position int64
@@ -200,8 +200,8 @@ type leadPage struct {
 }
 
 // readLeads reads the leads that the sweptTouches arrivals after a cursor created.
-func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touchCursor) (p leadPage, err error) {
-	settings, err := schema.WonStages(ctx, tx, place, account)
+func readLeads(ctx context.Context, tx pgx.Tx, prefix, account string, after touchCursor) (p leadPage, err error) {
+	settings, err := schema.WonStages(ctx, tx, prefix, account)
 	if err != nil {
 		return p, err
 	}
@@ -211,13 +211,13 @@ func readLeads(ctx context.Context, tx pgx.Tx, place, account string, after touc
 	}
 	rows, err := tx.Query(ctx, `
 		WITH page AS MATERIALIZED (
-		     SELECT lead_id, kind, stage, at, position FROM `+place+`touch
+		     SELECT lead_id, kind, stage, at, position FROM `+prefix+`touch
 		      WHERE account = $1 AND kind <> 'visit' AND (at, position) > ($2, $3) ORDER BY at, position LIMIT $4)
 		SELECT lead_id, at, position, kind = 'created', stage = ANY ($5) OR EXISTS (
-		       SELECT FROM `+place+`lead_change c WHERE c.lead_id = page.lead_id AND c.stage = ANY ($5) OFFSET 0),
-		       ARRAY(SELECT o.owner FROM `+place+`touch_owner o WHERE o.position = page.position AND o.begins
+		       SELECT FROM `+prefix+`lead_change c WHERE c.lead_id = page.lead_id AND c.stage = ANY ($5) OFFSET 0),
+		       ARRAY(SELECT o.owner FROM `+prefix+`touch_owner o WHERE o.position = page.position AND o.begins
 		       	AND EXISTS (
-		             SELECT FROM `+place+`lead_change c WHERE c.lead_id = o.owner AND c.stage = ANY ($5) OFFSET 0))
+		             SELECT FROM `+prefix+`lead_change c WHERE c.lead_id = o.owner AND c.stage = ANY ($5) OFFSET 0))
 		  FROM page ORDER BY at, position`, account, after.at, after.position, sweptTouches, won)
 	if err != nil {
 		return p, err
@@ -270,10 +270,10 @@ func rebuildConversions(ctx context.Context, tx pgx.Tx, leads []string) error {
 }
 
 // conversionRows builds all rows of leads.
-func conversionRows(ctx context.Context, tx pgx.Tx, place string, leads []string) (made rows, err error) {
+func conversionRows(ctx context.Context, tx pgx.Tx, prefix string, leads []string) (made rows, err error) {
 	settings := map[string]attribution.Won{}
 	var histories []*schema.LeadHistory
-	err = schema.Histories(ctx, tx, place, leads, true, func(h *schema.LeadHistory) error {
+	err = schema.Histories(ctx, tx, prefix, leads, true, func(h *schema.LeadHistory) error {
 		histories, settings[h.Account] = append(histories, h), nil
 		return nil
 	})
@@ -284,7 +284,7 @@ func conversionRows(ctx context.Context, tx pgx.Tx, place string, leads []string
 	for account := range settings {
 		accounts = append(accounts, account)
 	}
-	if settings, err = schema.WonStages(ctx, tx, place, accounts...); err != nil {
+	if settings, err = schema.WonStages(ctx, tx, prefix, accounts...); err != nil {
 		return made, err
 	}
 	for _, h := range histories {
@@ -335,24 +335,24 @@ func addConversion(made *rows, h *schema.LeadHistory, span attribution.Span) {
 func (Touch) CompareDerived(
 	ctx context.Context, tx pgx.Tx, live string, limit int,
 ) (found []projection.Difference, err error) {
-	place := pgx.Identifier{live}.Sanitize() + `.`
-	state, err := readState(ctx, tx, place)
+	prefix := pgx.Identifier{live}.Sanitize() + `.`
+	state, err := readState(ctx, tx, prefix)
 	if err != nil {
 		return nil, err
 	}
-	if err := buildAllConversions(ctx, tx, place); err != nil {
+	if err := buildAllConversions(ctx, tx, prefix); err != nil {
 		return nil, err
 	}
 	rows, err := tx.Query(ctx, `
-		WITH changed AS (`+schema.ChangedSince(place)+`)
+		WITH changed AS (`+schema.ChangedSince(prefix)+`)
 		SELECT lead_id, since, CASE WHEN l.lead_id IS NULL THEN 'is missing' WHEN m.lead_id IS NULL
 		THEN 'is not from the log' ELSE 'does not match its touches' END
-		  FROM `+place+`conversion l FULL JOIN made_conversion m USING (lead_id, since)
+		  FROM `+prefix+`conversion l FULL JOIN made_conversion m USING (lead_id, since)
 		 WHERE l IS DISTINCT FROM m AND lead_id NOT IN (SELECT lead_id FROM changed)
 		   AND coalesce(l.account, m.account) NOT IN (
-		       SELECT account FROM `+place+`conversion_sweep
+		       SELECT account FROM `+prefix+`conversion_sweep
 		        UNION ALL
-		       SELECT account FROM (`+schema.WonSince(place)+`) AS settings WHERE position > $5)
+		       SELECT account FROM (`+schema.WonSince(prefix)+`) AS settings WHERE position > $5)
 		 ORDER BY lead_id, since LIMIT $4`, state.position, int64(attribution.Forever), "", limit, state.settings)
 	if err != nil {
 		return nil, err
@@ -366,9 +366,9 @@ func (Touch) CompareDerived(
 }
 
 // buildAllConversions builds the conversions of all leads in a temporary table, made_conversion.
-func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
+func buildAllConversions(ctx context.Context, tx pgx.Tx, prefix string) error {
 	if _, err := tx.Exec(ctx,
-		`CREATE TEMPORARY TABLE made_conversion (LIKE `+place+`conversion) ON COMMIT DROP`); err != nil {
+		`CREATE TEMPORARY TABLE made_conversion (LIKE `+prefix+`conversion) ON COMMIT DROP`); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, pageByIndex); err != nil {
@@ -376,7 +376,7 @@ func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
 	}
 	for account := ""; ; {
 		var next *string
-		err := tx.QueryRow(ctx, `SELECT min(account) FROM `+place+`touch WHERE kind <> 'visit' AND account > $1`,
+		err := tx.QueryRow(ctx, `SELECT min(account) FROM `+prefix+`touch WHERE kind <> 'visit' AND account > $1`,
 			account).Scan(&next)
 		if err != nil {
 			return err
@@ -386,11 +386,11 @@ func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
 		}
 		account = *next
 		for after, end := beforeTouches, false; !end; {
-			page, err := readLeads(ctx, tx, place, account, after)
+			page, err := readLeads(ctx, tx, prefix, account, after)
 			if err != nil {
 				return err
 			}
-			made, err := conversionRows(ctx, tx, place, page.won)
+			made, err := conversionRows(ctx, tx, prefix, page.won)
 			if err != nil {
 				return err
 			}
@@ -401,7 +401,8 @@ func buildAllConversions(ctx context.Context, tx pgx.Tx, place string) error {
 		}
 	}
 	_, err := tx.Exec(ctx, `
-		SET LOCAL enable_seqscan TO DEFAULT; SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
+		SET LOCAL enable_seqscan TO DEFAULT; SET LOCAL enable_bitmapscan TO DEFAULT;
+		SET LOCAL max_parallel_workers_per_gather TO DEFAULT;
 		ANALYZE made_conversion (lead_id, since)`)
 	return err
 }

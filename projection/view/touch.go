@@ -351,17 +351,17 @@ func (t *touches) move(ctx context.Context, tx pgx.Tx) error {
 			         FROM (SELECT position, row_number() OVER (
 			                      PARTITION BY source
 			                      ORDER BY at, position IN (SELECT position FROM touch_owner WHERE owner = $1
-			                        AND since = $2)) AS place
+			                        AND since = $2)) AS rank
 			                 FROM touch WHERE position IN (`+schema.TouchesOf("", "$1")+`) AND first) AS ranked
-			        WHERE place > 1)`, m.into, m.position)
+			        WHERE rank > 1)`, m.into, m.position)
 		return err
 	}
 	for _, id := range []string{m.from, m.into} {
 		_, err := tx.Exec(ctx, `
-			UPDATE touch SET first = ranked.place = 1, erased = false
-			  FROM (SELECT position, row_number() OVER (PARTITION BY source ORDER BY at, position) AS place
+			UPDATE touch SET first = ranked.rank = 1, erased = false
+			  FROM (SELECT position, row_number() OVER (PARTITION BY source ORDER BY at, position) AS rank
 			          FROM touch WHERE position IN (`+schema.TouchesOf("", "$1")+`)) AS ranked
-			 WHERE touch.position = ranked.position AND (first <> (ranked.place = 1) OR erased)`, id)
+			 WHERE touch.position = ranked.position AND (first <> (ranked.rank = 1) OR erased)`, id)
 		if err != nil {
 			return err
 		}

@@ -176,8 +176,8 @@ func TestWonDay_ForgottenInCopies(t *testing.T) {
 		require.NoError(t, pgx.BeginFunc(t.Context(), w.Pool, func(tx pgx.Tx) error {
 			return projection.DeleteFromCopies(t.Context(), tx, projection.Forgotten{Leads: []string{won[1]}})
 		}))
-		for _, place := range []string{"replay_lead", "before"} {
-			require.Equal(t, counted(t, w, place), w.DumpTable(t, place, "won_day"), place)
+		for _, namespace := range []string{"replay_lead", "before"} {
+			require.Equal(t, counted(t, w, namespace), w.DumpTable(t, namespace, "won_day"), namespace)
 		}
 	}
 	require.NoError(t, w.Replay(view.Lead{}).Run(t.Context()))

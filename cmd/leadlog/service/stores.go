@@ -90,16 +90,16 @@ func (h *Stores) AnalyzeLog(ctx context.Context, events int64) {
 
 // Analyze is schema.Analyze for all tables of a schema in the database at an address. What prevents it is logged, and
 // ends no command.
-func Analyze(ctx context.Context, address, place string, written int64, log *slog.Logger) {
+func Analyze(ctx context.Context, address, namespace string, written int64, log *slog.Logger) {
 	pool, err := OpenLong(ctx, address)
 	if err == nil {
 		defer pool.Close()
 		err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-			return schema.Analyze(ctx, conn.Conn(), log, place, nil, written)
+			return schema.Analyze(ctx, conn.Conn(), log, namespace, nil, written)
 		})
 	}
 	if err != nil {
-		log.Warn("tables not analyzed", slog.String("schema", place), slog.Any("error", err))
+		log.Warn("tables not analyzed", slog.String("schema", namespace), slog.Any("error", err))
 	}
 }
 
