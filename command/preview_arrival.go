@@ -1,9 +1,10 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"strings"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -25,10 +26,12 @@ type PreviewArrival struct {
 
 // ArrivalPreview is the answer: the capture's members, or why there would be none.
 type ArrivalPreview struct {
-	Mapped  intake.Mapped
-	Fetched []string     // ids of leads that Meta announces: each would be fetched, and mapped then
-	Arrival lead.Arrival // valid only without Wrong
-	Wrong   field.Errors // why it would be quarantined
+	Mapped   intake.Mapped
+	Fetched  []string     // ids of leads that Meta announces: each would be fetched, and mapped then
+	Elements int          // how many arrivals the post has, of which this is the first; 0: it is one
+	Arrival  lead.Arrival // valid only without Wrong
+	Wrong    field.Errors // why it would be quarantined
+	Warnings field.Warnings
 	// a form's sender would be answered with those errors that a person can correct, and nothing would be kept
 	Asked bool
 }
@@ -67,29 +70,44 @@ func (h *Handlers) PreviewArrival(ctx context.Context, cmd PreviewArrival) (prev
 		headers[name] = []string{value}
 	}
 	cmd.Request.Headers, cmd.Request.Region = intake.VisibleHeaders(settings, headers), account.State.Region
+	var wrong field.Errors
 	err = h.turns.Do(ctx, cmd.Account, turns.Own, func() (cost turns.Cost) {
-		preview.Mapped, preview.Wrong = mapping.Map(cmd.Request)
+		elements, whole, err := mapping.Split(cmd.Request)
+		switch {
+		case err != nil:
+			wrong.Add("each", err.Error())
+		case whole:
+			preview.Mapped, wrong = mapping.Map(cmd.Request)
+		case len(elements) == 0:
+			preview.Mapped.Skip = true
+		default:
+			preview.Elements = len(elements)
+			cmd.Request.ContentType, cmd.Request.Item = "application/json", true
+			cmd.Request.Body, cmd.Request.Post = elements[0].Body, elements[0].Post
+			preview.Mapped, wrong = mapping.Map(cmd.Request)
+		}
 		return cost
 	})
 	if err != nil {
 		return preview, err
 	}
 	if preview.Mapped.Test || preview.Mapped.Skip || preview.Mapped.Honeypot { // the fields do not matter then
-		preview.Wrong = nil
 		return preview, nil
 	}
-	defer func() { preview.Asked = settings.Kind == intake.Form && len(Correctable(preview.Wrong)) > 0 }()
-	if len(preview.Wrong) > 0 {
+	form := settings.Kind == intake.Form
+	defer func() { preview.Asked = form && len(Correctable(preview.Wrong)) > 0 }()
+	mapped := MappedBy(preview.Mapped, wrong)
+	if preview.Wrong = mapped.Wrong; len(preview.Wrong) > 0 {
 		return preview, nil
 	}
 	rules := lead.RulesOf(account.State, contact.Post)
-	preview.Arrival, err = lead.ParseArrival(preview.Mapped.Body, rules, lead.Client{})
+	body, repaired := lead.Repaired(mapped.Body, rules, form)
+	preview.Warnings = slices.Concat(mapped.Warnings, repaired)
+	preview.Arrival, err = lead.ParseArrival(body, rules, lead.Client{})
 	if err != nil && !errors.As(err, &preview.Wrong) {
 		return preview, err
 	}
-	if preview.Wrong == nil && preview.Arrival.UnknownStatus != "" {
-		preview.Wrong.Add("status", "must be one of the account's stages: "+strings.Join(rules.Stages, ", "))
-	}
+	preview.Arrival.Source = cmp.Or(mapped.Source, preview.Arrival.Source)
 	return preview, nil
 }
 

@@ -211,6 +211,7 @@ type arrivalPreview struct {
 	Test       bool     `json:"test"`
 	Skip       bool     `json:"skip"`
 	Fetched    []string `json:"fetched,omitempty"` // ids of leads that would be fetched first
+	Arrivals   int      `json:"arrivals,omitzero"` // of a post that has several; lead is the first
 }
 
 func (x *exchange) previewArrival() (answer, error) {
@@ -235,6 +236,7 @@ func (x *exchange) previewArrival() (answer, error) {
 	}
 	data := arrivalPreview{
 		Test: would.Mapped.Test, Skip: would.Mapped.Skip || would.Mapped.Honeypot, Fetched: would.Fetched,
+		Arrivals: would.Elements,
 	}
 	if members := would.Lead(); members != nil {
 		data.Lead = members
@@ -242,5 +244,5 @@ func (x *exchange) previewArrival() (answer, error) {
 	if would.Mapped.DeliveryID != "" {
 		data.DeliveryID = &would.Mapped.DeliveryID
 	}
-	return answer{body: envelope{Success: true, Errors: would.Wrong, Data: data}}, nil
+	return answer{body: envelope{Success: true, Errors: would.Wrong, Warnings: would.Warnings, Data: data}}, nil
 }

@@ -319,3 +319,29 @@ func TestIntakes_PreviewMeta(t *testing.T) {
 	require.Equal(t, "asha@example.com", lead.at("data", "lead", "email"))
 	require.NotContains(t, lead.raw, "fetched")
 }
+
+// A preview showed errors for what an arrival repairs, and read a post of several persons as that of one.
+func TestIntakes_PreviewIsAsArrival(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	preview := func(kind, body string) reply {
+		path, _ := s.intake(kind)
+		encoded, err := json.Marshal(body)
+		require.NoError(t, err)
+		return s.as(http.MethodPost, path+"/preview", `{"body":`+string(encoded)+`}`).is(http.StatusOK)
+	}
+	repaired := preview(`{"name":"Google","kind":"google_lead_form"}`, `{"user_column_data":[
+		{"column_id":"WORK_EMAIL","string_value":"asha@example.com"},{"column_id":"PHONE_NUMBER","string_value":"+910000000000"},
+		{"column_id":"what_is_your_preferred_dealership_in_the_city_or_its_surroundings?","string_value":"Pune"}]}`)
+	require.Nil(t, repaired.at("errors"))
+	require.Equal(t, map[string]any{"what_is_your_preferred_dealership_in_the_city_or_i": "Pune"},
+		repaired.at("data", "lead", "customFields"))
+	require.Len(t, repaired.at("warnings"), 2, repaired.raw)
+
+	several := preview(`{"name":"Calls","kind":"webhook","signature":{"scheme":"bearer"}}`,
+		`[{"phone":"+919876512345"},{"phone":"+919876512346"}]`)
+	require.Equal(t, "+919876512345", several.at("data", "lead", "phone"))
+	require.EqualValues(t, 2, several.at("data", "arrivals"))
+	require.Equal(t, true, preview(`{"name":"Chat","kind":"whatsapp","secret":"s"}`,
+		`{"entry":[{"changes":[{"field":"messages","value":{"statuses":[{"id":"1"}]}}]}]}`).at("data", "skip"))
+}
