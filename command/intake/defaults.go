@@ -131,8 +131,9 @@ var defaults = map[string]map[string]string{
 	Razorpay: {
 		"name": `first([body.?payload.payment_link.entity.customer.name, pick(` + razorpayNotes +
 			`, ["name", "full_name"])])`,
-		"email":            `first([body.?payload.payment_link.entity.customer.email, body.?payload.payment.entity.email])`,
-		"phone":            `first([body.?payload.payment_link.entity.customer.contact, body.?payload.payment.entity.contact])`,
+		"email": `first([body.?payload.payment_link.entity.customer.email, body.?payload.payment.entity.email])`,
+		"phone": `first([body.?payload.payment_link.entity.customer.contact, ` +
+			`body.?payload.payment.entity.contact])`,
 		"opportunityValue": `minor(` + razorpayEntity + `.amount, ` + razorpayEntity + `.currency)`,
 		fieldCustomFields:  razorpayNotes,
 		fieldMetadata: `merge([{"event": body.?event, "payment_id": body.?payload.payment.entity.id, ` +

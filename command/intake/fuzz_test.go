@@ -71,7 +71,7 @@ func FuzzChanges(f *testing.F) {
 			if change.Wrong != nil {
 				continue
 			}
-			_, err := LeadURL(event.IntakeSettings{}, Secrets{}, change.Body)
+			_, err := LeadQuery{}.URL(event.IntakeSettings{}, Secrets{}, change.Body)
 			require.NoError(t, err)
 			if merged, err := Fetched(change.Body, fetched); err == nil {
 				require.True(t, jsontext.Value(merged).IsValid())

@@ -3,6 +3,7 @@ package intake
 import (
 	"bytes"
 	"cmp"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -96,13 +97,100 @@ func graphBase(settings event.IntakeSettings) string {
 	return strings.TrimRight(cmp.Or(settings.GraphURL, DefaultGraphURL), "/")
 }
 
-// LeadURL returns the address from which the announced lead is fetched. It contains the access token.
-func LeadURL(settings event.IntakeSettings, secrets Secrets, announcement []byte) (string, error) {
+// Fields of a lead that a mapping can read. The Graph API returns only those that are asked for.
+const (
+	answerFields = "id,created_time,field_data"
+	leadFields   = answerFields + ",custom_disclaimer_responses,form_id,platform,is_organic," +
+		"ad_id,ad_name,adset_id,adset_name,campaign_id,campaign_name"
+)
+
+// LeadQuery is a way of asking for a lead. The zero LeadQuery asks for all that a mapping can read, and proves that the
+// app asks, which apps can require.
+type LeadQuery struct {
+	OnlyAnswers  bool // for a token that may not read the fields of ads
+	WithoutProof bool // for a token of another app
+}
+
+// URL returns the address from which the announced lead is fetched. It contains the access token.
+func (q LeadQuery) URL(settings event.IntakeSettings, secrets Secrets, announcement []byte) (string, error) {
 	id, ok := leadgenID(announcement)
 	if !ok {
 		return "", errChanges
 	}
-	return graphBase(settings) + "/" + id + "?access_token=" + url.QueryEscape(secrets.AccessToken), nil
+	query := url.Values{"access_token": {secrets.AccessToken}, "fields": {leadFields}}
+	if q.OnlyAnswers {
+		query.Set("fields", answerFields)
+	}
+	if key := secrets.Signing(); key != "" && !q.WithoutProof {
+		mac := hmac.New(sha256.New, []byte(key))
+		_, _ = mac.Write([]byte(secrets.AccessToken)) // a hash returns no error
+		query.Set("appsecret_proof", hex.EncodeToString(mac.Sum(nil)))
+	}
+	return graphBase(settings) + "/" + id + "?" + query.Encode(), nil
+}
+
+// After returns how to ask again at once after an error, so that what a mapping can do without costs no lead. Ok is
+// false if the error is about something else.
+func (q LeadQuery) After(e GraphError) (next LeadQuery, ok bool) {
+	next = q
+	switch {
+	case e.aboutProof():
+		next.WithoutProof = true
+	case e.aboutFields():
+		next.OnlyAnswers = true
+	}
+	return next, next != q
+}
+
+// GraphError is an error of the Graph API. Its message may quote the request, so it is not shown.
+type GraphError struct {
+	Code      int    `json:"code"`
+	Subcode   int    `json:"error_subcode"`
+	Transient bool   `json:"is_transient"`
+	Message   string `json:"message"`
+}
+
+// GraphErrorOf returns the error in an answer; the zero GraphError if it has none.
+func GraphErrorOf(body []byte) GraphError {
+	var answer struct {
+		Error GraphError `json:"error"`
+	}
+	if json.Unmarshal(body, &answer) != nil {
+		return GraphError{}
+	}
+	return answer.Error
+}
+
+// Passes reports whether the error is a limit of calls or a failure of the moment, by whatever status it was answered:
+// by its code, as Meta's guides to errors and to rate limits list them.
+func (e GraphError) Passes() bool {
+	switch e.Code {
+	case 1, 2, 4, 17, 32, 341, 613:
+		return true
+	}
+	return e.Transient || 80000 <= e.Code && e.Code < 80100
+}
+
+// codeParameter is the code of an unknown object, of an unknown field and of a wrong proof.
+const codeParameter = 100
+
+// Missing reports whether the error says that the lead does not exist, as the API also answers of one that was
+// announced a moment ago.
+func (e GraphError) Missing() bool {
+	const aliases, missing = 803, 33
+	return e.Code == aliases || e.Code == codeParameter && (e.Subcode == 0 || e.Subcode == missing) &&
+		!e.aboutProof() && !e.aboutFields()
+}
+
+func (e GraphError) aboutProof() bool {
+	return e.Code == codeParameter && strings.Contains(e.Message, "appsecret_proof")
+}
+
+// aboutFields reports whether the error may be about a field that was asked for: it does not exist, or the token lacks
+// the permission to read it.
+func (e GraphError) aboutFields() bool {
+	return e.Code == codeParameter && strings.Contains(e.Message, "nonexistent field") ||
+		e.Code == 3 || e.Code == 10 || 200 <= e.Code && e.Code < 300
 }
 
 var errFetched = errors.New("is not a lead of Meta's Graph API")

@@ -53,17 +53,65 @@ func TestChanges_InvalidChangeIsolated(t *testing.T) {
 	require.NoError(t, changes[2].Wrong)
 }
 
-func TestLeadURL_EscapesToken(t *testing.T) {
+func TestLeadQuery_URL(t *testing.T) {
 	t.Parallel()
-	url, err := LeadURL(event.IntakeSettings{GraphURL: "https://graph.example.com/v1/"}, Secrets{AccessToken: "a&b"},
-		[]byte(`{"leadgen_id": 12}`))
+	const all = "id%2Ccreated_time%2Cfield_data%2Ccustom_disclaimer_responses%2Cform_id%2Cplatform%2Cis_organic%2C" +
+		"ad_id%2Cad_name%2Cadset_id%2Cadset_name%2Ccampaign_id%2Ccampaign_name"
+	// openssl dgst -sha256 -hmac app, of a&b
+	const proof = "&appsecret_proof=6df97c6f2c2631d9ccf774e682cf8dc58a05e194792683796f4858c54bfc2af5"
+	secrets := Secrets{AccessToken: "a&b", AppSecret: "app", Secret: "other"}
+	for want, q := range map[string]LeadQuery{
+		proof + "&fields=" + all:                         {},
+		proof + "&fields=id%2Ccreated_time%2Cfield_data": {OnlyAnswers: true},
+		"&fields=" + all:                                 {WithoutProof: true},
+		"&fields=id%2Ccreated_time%2Cfield_data":         {OnlyAnswers: true, WithoutProof: true},
+	} {
+		url, err := q.URL(event.IntakeSettings{GraphURL: "https://graph.example.com/v1/"}, secrets,
+			[]byte(`{"leadgen_id": 12}`))
+		require.NoError(t, err)
+		require.Equal(t, "https://graph.example.com/v1/12?access_token=a%26b"+want, url)
+	}
+	url, err := LeadQuery{}.URL(event.IntakeSettings{}, Secrets{}, []byte(`{"leadgen_id": "12"}`))
 	require.NoError(t, err)
-	require.Equal(t, "https://graph.example.com/v1/12?access_token=a%26b", url)
-	url, err = LeadURL(event.IntakeSettings{}, Secrets{}, []byte(`{"leadgen_id": "12"}`))
-	require.NoError(t, err)
-	require.Equal(t, DefaultGraphURL+"/12?access_token=", url)
-	_, err = LeadURL(event.IntakeSettings{}, Secrets{}, []byte(`{"leadgen_id": "12/../13"}`))
+	require.Equal(t, DefaultGraphURL+"/12?access_token=&fields="+all, url)
+	_, err = LeadQuery{}.URL(event.IntakeSettings{}, Secrets{}, []byte(`{"leadgen_id": "12/../13"}`))
 	require.Error(t, err)
+}
+
+// The errors are those of Meta's documents, and of public reports about its SDKs.
+func TestGraphError_Kinds(t *testing.T) {
+	t.Parallel()
+	const passes, missing, permanent = "passes", "missing", "permanent"
+	for text, want := range map[string]string{
+		`{"code":1}`: passes, `{"code":2,"is_transient":false}`: passes, `{"code":4}`: passes, `{"code":17}`: passes,
+		`{"code":32}`: passes, `{"code":613}`: passes, `{"code":80000}`: passes, `{"code":80004}`: passes,
+		`{"code":80005}`: passes, `{"code":99,"is_transient":true}`: passes, `{"code":341}`: passes,
+		`{"code":100,"error_subcode":33,"message":"Unsupported get request. Object with ID '1' does not exist"}`: missing,
+		`{"code":100}`: missing,
+		`{"code":803,"message":"(#803) Some of the aliases you requested do not exist: 1"}`: missing,
+		`{"code":100,"error_subcode":1487390}`:                                              permanent,
+		`{"code":100,"message":"(#100) Tried accessing nonexistent field (ad_name)"}`:       permanent + ", OnlyAnswers",
+		`{"code":100,"message":"Invalid appsecret_proof provided in the API argument"}`:     permanent + ", WithoutProof",
+		`{"code":200,"message":"(#200) Requires ads_management permission"}`:                permanent + ", OnlyAnswers",
+		`{"code":10}`: permanent + ", OnlyAnswers", `{"code":190,"error_subcode":463}`: permanent, `{"code":102}`: permanent,
+	} {
+		e := GraphErrorOf([]byte(`{"error":` + text + `}`))
+		got := permanent
+		if e.Passes() {
+			got = passes
+		} else if e.Missing() {
+			got = missing
+		}
+		if next, ok := (LeadQuery{}).After(e); ok {
+			got += map[LeadQuery]string{{OnlyAnswers: true}: ", OnlyAnswers", {WithoutProof: true}: ", WithoutProof"}[next]
+			_, again := next.After(e)
+			require.False(t, again, "it ends")
+		}
+		require.Equal(t, want, got, text)
+	}
+	for _, none := range []string{``, `{}`, `[]`, `{"error":"x"}`, `no JSON`} {
+		require.Equal(t, GraphError{}, GraphErrorOf([]byte(none)))
+	}
 }
 
 func TestFetched_NeedsLead(t *testing.T) {

@@ -20,7 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -49,7 +48,9 @@ type Options struct {
 	AllowPrivateTargets bool
 	Resolver            *net.Resolver   // of the names in URLs; nil: the system's resolver
 	Schedule            []time.Duration // between attempts; empty: the schedule of webhooks
-	Timeout             time.Duration   // of an attempt; 0: 15 s
+	// between attempts to fetch a lead that the API does not know yet; empty: for 15 minutes
+	MissingSchedule []time.Duration
+	Timeout         time.Duration // of an attempt; 0: 15 s
 	// Attempted is called after each attempt if it is not nil. It must not block.
 	Attempted func(took time.Duration, success bool)
 }
@@ -72,6 +73,11 @@ type Fetcher struct {
 func New(o Options) *Fetcher {
 	if len(o.Schedule) == 0 {
 		o.Schedule = outbound.DefaultSchedule()
+	}
+	if len(o.MissingSchedule) == 0 {
+		o.MissingSchedule = []time.Duration{
+			5 * time.Second, 25 * time.Second, 90 * time.Second, 4 * time.Minute, 9 * time.Minute,
+		}
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 15 * time.Second
@@ -285,7 +291,11 @@ func (f *Fetcher) attempt(ctx context.Context, p pending) {
 	case result.permanent:
 		f.finish(ctx, p, result, command.FinishArrival{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
 	default:
-		wait, ok := outbound.Next(f.Schedule, p.attempts+1, result.failure, time.Now(), rand.Float64())
+		schedule := f.Schedule
+		if result.missing {
+			schedule = f.MissingSchedule
+		}
+		wait, ok := outbound.Next(schedule, p.attempts+1, result.failure, time.Now(), rand.Float64())
 		if !ok {
 			f.finish(ctx, p, result, command.FinishArrival{Wrong: field.Errors{{Field: "body", Message: result.wrong}}})
 			return
@@ -381,6 +391,7 @@ type result struct {
 	raw       event.ArrivalRaw
 	wrong     string // why there is no content, for the intake's owner
 	permanent bool   // a retry would have the same outcome
+	missing   bool   // the API does not know the lead, which may be new
 	failure   outbound.Failure
 	err       error // the attempt could not be made
 }
@@ -405,11 +416,23 @@ func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) 
 	case secrets.AccessToken == "":
 		return permanent("was not fetched: the intake has no accessToken")
 	}
-	address, err := intake.LeadURL(s.Settings, secrets, announcement)
-	if err != nil {
-		return permanent(err.Error())
+	var body []byte
+	var r result
+	for query, ask := (intake.LeadQuery{}), true; ask; {
+		address, err := query.URL(s.Settings, secrets, announcement)
+		if err != nil {
+			return permanent(err.Error())
+		}
+		var problem intake.GraphError
+		if body, problem, r = f.get(ctx, address); body != nil {
+			break
+		}
+		if query, ask = query.After(problem); ask {
+			f.Log.Warn("the token of an intake may not read all of a lead, asking for less",
+				slog.String("intakeId", a.IntakeID), slog.Int("code", problem.Code),
+				slog.Bool("onlyAnswers", query.OnlyAnswers), slog.Bool("withoutProof", query.WithoutProof))
+		}
 	}
-	body, r := f.get(ctx, address)
 	if body == nil {
 		return r
 	}
@@ -425,36 +448,46 @@ func (f *Fetcher) fetch(ctx context.Context, a arrival.Arrival, s intake.State) 
 
 // get makes the request. The body is nil if the response has none to use. The result contains nothing of the address,
 // which has the access token.
-func (f *Fetcher) get(ctx context.Context, address string) ([]byte, result) {
+func (f *Fetcher) get(ctx context.Context, address string) ([]byte, intake.GraphError, result) {
+	none := intake.GraphError{}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, permanent("was not fetched: graphUrl is not a URL")
+		return nil, none, permanent("was not fetched: graphUrl is not a URL")
 	}
 	request.Header.Set("Accept", "application/json")
 	request.Header.Set("User-Agent", "leadlog")
 	response, err := f.client.Do(request)
 	if err != nil {
-		return nil, failed(err)
+		return nil, none, failed(err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	status := response.StatusCode
-	failure := outbound.Failure{Status: status, RetryAfter: response.Header.Get("Retry-After")}
 	switch {
 	case err != nil:
-		return nil, failed(err)
+		return nil, none, failed(err)
 	case len(body) > maxAnswer:
-		return nil, permanent("was not fetched: the answer is too large")
-	case status == http.StatusOK:
-		return body, result{}
+		return nil, none, permanent("was not fetched: the answer is too large")
+	case response.StatusCode == http.StatusOK:
+		return body, none, result{}
 	}
-	problem := graphProblem(body)
-	wrong := fmt.Sprintf("was not fetched: the API answered %d", status)
+	problem := intake.GraphErrorOf(body)
+	return nil, problem, refused(response, problem)
+}
+
+// refused returns the result of a response that is an error.
+func refused(response *http.Response, problem intake.GraphError) result {
+	status := response.StatusCode
+	r := result{
+		wrong:   fmt.Sprintf("was not fetched: the API answered %d", status),
+		failure: outbound.Failure{Status: status, RetryAfter: response.Header.Get("Retry-After")},
+		missing: problem.Missing() || problem.Code == 0 && status == http.StatusNotFound,
+	}
 	if problem.Code != 0 {
-		wrong += fmt.Sprintf(", code %d", problem.Code)
+		r.wrong += fmt.Sprintf(", code %d", problem.Code)
 	}
-	passes := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || problem.Transient
-	return nil, result{wrong: wrong, permanent: status >= 400 && status < 500 && !passes, failure: failure}
+	passes := status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || problem.Passes()
+	r.permanent = status >= 400 && status < 500 && !passes && !r.missing
+	return r
 }
 
 // failed returns the result of a request without a response.
@@ -469,18 +502,4 @@ func failed(err error) result {
 		r.wrong = "was not fetched: the API did not answer in time"
 	}
 	return r
-}
-
-// problem is an error of the Graph API, without its message, which may quote the request.
-type problem struct {
-	Code      int  `json:"code"`
-	Transient bool `json:"is_transient"`
-}
-
-func graphProblem(body []byte) problem {
-	var answer struct {
-		Error problem `json:"error"`
-	}
-	_ = json.Unmarshal(body, &answer) // without an error object, the status decides
-	return answer.Error
 }

@@ -133,7 +133,8 @@ func (s *scene) fetcher(t *testing.T, change ...func(*fetch.Options)) (stop func
 	o := fetch.Options{
 		Pool: s.Pool, Leases: leases, Store: s.Store, Log: slog.New(slog.NewTextHandler(&s.logged, nil)),
 		AllowPrivateTargets: true, Schedule: []time.Duration{time.Millisecond, time.Millisecond},
-		Timeout: projectiontest.Soon,
+		MissingSchedule: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},
+		Timeout:         projectiontest.Soon,
 		Secrets: func(context.Context, string, string) (intake.Secrets, error) {
 			return intake.Secrets{AccessToken: token}, nil
 		},
@@ -247,9 +248,14 @@ func TestFetcher_Failures(t *testing.T) {
 			answer(400, `{"error": {"message": "about asha@example.com", "code": 190}}`), 1,
 			"the API answered 400, code 190",
 		},
-		"unknown lead": {answer(404, `no JSON`), 1, "the API answered 404"},
-		"gone":         {answer(410, ``), 1, "the API answered 410"},
-		"broken":       {answer(500, ``), 3, "the API answered 500"},
+		"unknown lead": {answer(404, `no JSON`), 4, "the API answered 404"},
+		"unknown lead, coded": {
+			answer(400, `{"error": {"code": 100, "error_subcode": 33}}`), 4, "the API answered 400, code 100",
+		},
+		"rate limit":    {answer(400, `{"error": {"code": 80005}}`), 3, "the API answered 400, code 80005"},
+		"no permission": {answer(403, `{"error": {"code": 200}}`), 2, "the API answered 403, code 200"},
+		"gone":          {answer(410, ``), 1, "the API answered 410"},
+		"broken":        {answer(500, ``), 3, "the API answered 500"},
 		"busy": {
 			answer(400, `{"error": {"code": 4, "is_transient": true}}`), 3, "the API answered 400, code 4",
 		},
@@ -279,6 +285,35 @@ func TestFetcher_Failures(t *testing.T) {
 	}
 	require.NotContains(t, s.logged.String(), token)
 	require.NotContains(t, s.logged.String(), "asha")
+}
+
+// A token that may not read the fields of ads, or is of another app, gets the answers of the person.
+func TestFetcher_AsksForLess(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	var asked []string
+	g := serve(t, func(n int, w http.ResponseWriter, r *http.Request) {
+		query := r.URL.Query()
+		ofAds, proof := strings.Contains(query.Get("fields"), "ad_name"), query.Get("appsecret_proof") != ""
+		asked = append(asked, fmt.Sprint(ofAds, proof))
+		switch {
+		case proof:
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error": {"code": 100, "message": "Invalid appsecret_proof provided"}}`)
+		case ofAds:
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, `{"error": {"code": 200, "message": "Requires ads_management permission"}}`)
+		default:
+			lead(n, w, r)
+		}
+	})
+	s.fetcher(t, func(o *fetch.Options) {
+		o.Secrets = func(context.Context, string, string) (intake.Secrets, error) {
+			return intake.Secrets{AccessToken: token, Secret: "app"}, nil
+		}
+	})
+	require.Empty(t, s.await(t, s.arrival(t, s.intake(t, g.URL), "22")).Wrong)
+	require.Equal(t, []string{"true true", "true false", "false false"}, asked)
 }
 
 func TestFetcher_RecoversFromFailures(t *testing.T) {
