@@ -315,7 +315,8 @@ func (x *exchange) raw() event.ArrivalRaw {
 		ContentType: strings.ToValidUTF8(x.r.Header.Get("Content-Type"), ""),
 		Headers:     intake.VisibleHeaders(x.intake.State.Settings, x.r.Header),
 	}
-	if query := intake.VisibleQuery(x.intake.State.Settings, x.r.URL.Query()); len(query) > 0 {
+	query := intake.VisibleQuery(x.intake.State.Settings, x.r.URL.RawQuery, intake.FromBrowser(raw.Headers))
+	if len(query) > 0 {
 		raw.Query = query
 	}
 	return raw
@@ -464,7 +465,8 @@ func (x *exchange) receiveGet() (answer, error) {
 	for name, value := range raw.Query {
 		query.Set(name, value)
 	}
-	return x.arrivalAnswer(x.receiveBody(raw, []byte(query.Encode())))
+	body := strings.ReplaceAll(query.Encode(), "+", "%20") // a plus would be one that a phone has lost
+	return x.arrivalAnswer(x.receiveBody(raw, []byte(body)))
 }
 
 // answerHandshake answers a sender that asks whether the address is its customer's. Nothing is appended, so the

@@ -448,6 +448,10 @@ func TestGet_HandshakesAndArrivals(t *testing.T) {
 	}).is(http.StatusOK)
 	require.Equal(t, first.at("arrivalId"), again.at("arrivalId"))
 	s.leadOf(first, "+919876512346")
+	abroad := s.request(call{
+		path: exotel + "?CallSid=c2&CallFrom=+6591234567&token=theirs-and-long-enough",
+	}).is(http.StatusOK)
+	s.leadOf(abroad, "+6591234567")
 	s.request(call{
 		method: http.MethodHead, path: exotel + "?CallFrom=09876512346&token=theirs-and-long-enough",
 	}).is(http.StatusMethodNotAllowed)

@@ -65,7 +65,11 @@ func (f *formPost) receive() (confirmed bool, err error) {
 	if _, err := f.checkOrigin(); err != nil {
 		return false, err
 	}
-	raw, mapped, wrong, err := f.mapped(f.raw(), f.body)
+	raw := f.raw()
+	if !intake.FromBrowser(raw.Headers) {
+		f.caller.IP, f.caller.UserAgent = "", "" // of the sender's server
+	}
+	raw, mapped, wrong, err := f.mapped(raw, f.body)
 	if err != nil {
 		return false, err
 	}

@@ -132,7 +132,7 @@ func TestForm_Encodings(t *testing.T) {
 	} {
 		phone := 9876543210 + i
 		r := s.deliver(path, fmt.Sprintf(c.body, phone), map[string]string{
-			"Content-Type": c.media, "User-Agent": "Firefox",
+			"Content-Type": c.media, "User-Agent": "Firefox", "Sec-Fetch-Mode": "cors",
 		}).is(http.StatusOK)
 		require.Equal(t, `{"success":true}`, r.raw)
 		found := s.leadsOf(fmt.Sprint(phone))
@@ -468,4 +468,28 @@ func TestForm_Plugins(t *testing.T) {
 	s.caughtUp()
 	require.Len(t, s.as(http.MethodGet, "/api/v1/crm/arrivals?state=quarantined", "").at("data"), 1,
 		"a server is not answered 400")
+}
+
+// A form plugin posts from its server, whose address and program are not those of the person.
+func TestForm_ClientOfBrowserOnly(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.createIntake(`{"name":"Site","kind":"form"}`)
+	for phone, c := range map[string]struct {
+		header map[string]string
+		body   string
+		ip, ua any
+	}{
+		"+919876512401": {map[string]string{"User-Agent": "WordPress/6.5"}, "phone=9876512401", nil, nil},
+		"+919876512402": {map[string]string{"User-Agent": "WordPress/6.5"},
+			"phone=9876512402&Remote+IP=203.0.113.9&User+Agent=Firefox", "203.0.113.9", "Firefox"},
+		"+919876512403": {map[string]string{"User-Agent": "Firefox", "Accept": "text/html"}, "phone=9876512403",
+			s.address, "Firefox"},
+	} {
+		c.header["Content-Type"] = "application/x-www-form-urlencoded"
+		s.request(call{method: http.MethodPost, path: path, body: c.body, header: c.header}).is(http.StatusOK)
+		id := s.leadsOf(phone)[0].(map[string]any)["leadId"].(string)
+		metadata := s.as(http.MethodGet, leads+"/"+id, "").at("data", "metadata").(map[string]any)
+		require.Equal(t, []any{c.ip, c.ua}, []any{metadata["ip"], metadata["userAgent"]}, phone)
+	}
 }

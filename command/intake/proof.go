@@ -215,15 +215,20 @@ func VisibleHeaders(settings event.IntakeSettings, header map[string][]string) m
 	return visible
 }
 
-// VisibleQuery returns the query parameters that a mapping may see: all but the secret. Of a repeated one it has the
-// first value.
-func VisibleQuery(settings event.IntakeSettings, query map[string][]string) map[string]string {
-	visible := make(map[string]string, len(query))
-	for name, values := range query {
+// VisibleQuery returns the parameters of a query that a mapping may see: all but the secret. Of a repeated one it has
+// the first value. As in a form, a phone of a sender that is no browser may have lost its plus.
+func VisibleQuery(settings event.IntakeSettings, query string, browser bool) map[string]string {
+	visible := map[string]string{}
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, err := decodePair(pair, browser)
 		secret := settings.Signature != nil && settings.Signature.Scheme == SchemeQuery &&
 			name == queryName(*settings.Signature)
-		if !secret && len(values) > 0 {
-			visible[event.Text(name)] = event.Text(values[0])
+		if err != nil || secret || pair == "" {
+			continue
+		}
+		name = event.Text(name)
+		if _, repeated := visible[name]; !repeated {
+			visible[name] = event.Text(value)
 		}
 	}
 	return visible

@@ -271,11 +271,21 @@ func TestVisibleHeaders_WithoutProofs(t *testing.T) {
 
 func TestVisibleQuery_WithoutSecret(t *testing.T) {
 	t.Parallel()
-	query := map[string][]string{"key": {"secret"}, "a": {"1", "2"}, "none": {}}
+	const query = "k%65y=secret&a=1&a=2&&b=%zz&c=x+y"
 	settings := event.IntakeSettings{Kind: Webhook, Signature: &event.IntakeSignature{Scheme: SchemeQuery}}
-	require.Equal(t, map[string]string{"a": "1"}, VisibleQuery(settings, query))
-	require.Equal(t, map[string]string{"a": "1", "key": "secret"},
-		VisibleQuery(event.IntakeSettings{Kind: Form}, query))
+	require.Equal(t, map[string]string{"a": "1", "c": "x y"}, VisibleQuery(settings, query, false))
+	require.Equal(t, map[string]string{"a": "1", "c": "x y", "key": "secret"},
+		VisibleQuery(event.IntakeSettings{Kind: Form}, query, false))
+}
+
+func TestVisibleQuery_LostPlus(t *testing.T) {
+	t.Parallel()
+	const query = "lost=+919876512345&kept=%2B919876512345&space=%2098765+12345&text=+a"
+	none := event.IntakeSettings{Kind: Webhook}
+	require.Equal(t, map[string]string{
+		"lost": "+919876512345", "kept": "+919876512345", "space": " 98765 12345", "text": " a",
+	}, VisibleQuery(none, query, false))
+	require.Equal(t, " 919876512345", VisibleQuery(none, query, true)["lost"], "a browser escapes a plus")
 }
 
 func TestVerify_SecretBeforeRotation(t *testing.T) {

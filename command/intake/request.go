@@ -86,31 +86,35 @@ func (f *fields) add(name, value string) error {
 	return nil
 }
 
-// parseURLEncoded reads a form. Programs often write the + of a phone as it is, which is a space there; browsers escape
-// it.
 func parseURLEncoded(body []byte, charset string, browser bool) (any, error) {
 	var all fields
 	for pair := range strings.SplitSeq(string(body), "&") {
 		if pair == "" {
 			continue
 		}
-		name, value, _ := strings.Cut(pair, "=")
-		name, err := url.QueryUnescape(name)
+		name, value, err := decodePair(pair, browser)
 		if err != nil {
 			return nil, errForm
-		}
-		plus := !browser && strings.HasPrefix(value, "+")
-		if value, err = url.QueryUnescape(value); err != nil {
-			return nil, errForm
-		}
-		if plus && isNumber(value) {
-			value = "+" + strings.TrimLeft(value, " ")
 		}
 		if err := all.add(name, value); err != nil {
 			return nil, err
 		}
 	}
 	return all.object(charset)
+}
+
+// decodePair decodes a field of a urlencoded form or query. Programs often write the + of a phone as it is, which is a
+// space there; browsers escape it.
+func decodePair(pair string, browser bool) (name, value string, err error) {
+	name, value, _ = strings.Cut(pair, "=")
+	plus := !browser && strings.HasPrefix(value, "+")
+	if name, err = url.QueryUnescape(name); err == nil {
+		value, err = url.QueryUnescape(value)
+	}
+	if plus && isNumber(value) {
+		value = "+" + strings.TrimLeft(value, " ")
+	}
+	return name, value, err
 }
 
 // isNumber reports whether a text has the digits of a phone number, and else only what separates them.
