@@ -2,6 +2,7 @@ package intake
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/leadlog/leadlog/command/contact"
@@ -39,7 +40,9 @@ func answersOf(kind string, body any) []leaf {
 		response, _ := post["form_response"].(map[string]any)
 		return typeformAnswers(response)
 	}
-	return described(leavesOf(body))
+	leaves := slices.DeleteFunc(described(leavesOf(body)), func(l leaf) bool { return l.value == nil || l.value == "" })
+	markGravityNames(post, leaves)
+	return leaves
 }
 
 // answersIn returns the answers in a list of objects.

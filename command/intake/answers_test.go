@@ -59,7 +59,8 @@ func TestMap_GoogleColumns(t *testing.T) {
 		},
 		"two answers of one question": {
 			column("EMAIL", "a@example.com") + "," + column("PRODUCT", "A") + "," + column("PRODUCT", "B"),
-			`{"email":"a@example.com","customFields":{"PRODUCT":"A","PRODUCT (2)":"B"},"metadata":{"source":"google_ad"}}`, "",
+			`{"email":"a@example.com","customFields":{"PRODUCT":"A","PRODUCT (2)":"B"},
+			"metadata":{"source":"google_ad"}}`, "",
 		},
 		"questions equal in 50 characters": {
 			column("EMAIL", "a@example.com") + "," + column(question+"1", "A") + "," + column(question+"2", "B"),
@@ -73,7 +74,8 @@ func TestMap_GoogleColumns(t *testing.T) {
 		},
 		"a tracked campaign": {
 			column("EMAIL", "a@example.com") + "," + column("utm_campaign", "diwali") + "," + column("source", "tv"),
-			`{"email":"a@example.com","customFields":{"source":"tv"},"metadata":{"source":"google_ad","utm_campaign":"diwali"}}`, "",
+			`{"email":"a@example.com","customFields":{"source":"tv"},"metadata":{"source":"google_ad",
+			"utm_campaign":"diwali"}}`, "",
 		},
 	} {
 		_, got, warnings := capturedBy(t, event.IntakeSettings{Kind: GoogleLeadForm},
@@ -97,7 +99,8 @@ func TestMap_GoogleQuestionsAreNoContacts(t *testing.T) {
 	t.Parallel()
 	for id := range strings.FieldsSeq(googleColumnIDs) {
 		_, got, _ := capturedBy(t, event.IntakeSettings{Kind: GoogleLeadForm}, Request{Body: fmt.Appendf(nil,
-			`{"user_column_data":[{"column_id":%q,"string_value":"x"},{"column_id":"EMAIL","string_value":"a@example.com"}]}`,
+			`{"user_column_data":[{"column_id":%q,"string_value":"x"},{"column_id":"EMAIL",
+			"string_value":"a@example.com"}]}`,
 			id)})
 		require.JSONEq(t, `{"email":"a@example.com","customFields":{"`+id+`":"x"},"metadata":{"source":"google_ad"}}`,
 			got, id)
@@ -108,21 +111,27 @@ func TestMap_MetaAnswers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ lead, want string }{
 		"work contacts": {
-			`"field_data":[{"name":"work_email","values":["asha@company.example"]},{"name":"work_phone_number","values":["+919876512345"]},
+			`"field_data":[{"name":"work_email","values":["asha@company.example"]},{"name":"work_phone_number",
+			"values":["+919876512345"]},
 			{"name":"first_name","values":["Asha"]},{"name":"last_name","values":["Rao"]},{"name":"job_title","values":["Buyer"]}]`,
-			`{"name":"Asha Rao","email":"asha@company.example","phone":"+919876512345","customFields":{"job_title":"Buyer"},
+			`{"name":"Asha Rao","email":"asha@company.example","phone":"+919876512345",
+			"customFields":{"job_title":"Buyer"},
 			"metadata":{"source":"facebook_ad"}}`,
 		},
 		"in Portuguese": {
-			`"field_data":[{"name":"nome_completo","values":["Asha Rao"]},{"name":"número_do_whatsapp","values":["+919876512345"]},
+			`"field_data":[{"name":"nome_completo","values":["Asha Rao"]},{"name":"número_do_whatsapp",
+			"values":["+919876512345"]},
 			{"name":"platform","values":["PlayStation"]}]`,
-			`{"name":"Asha Rao","phone":"+919876512345","customFields":{"platform":"PlayStation"},"metadata":{"source":"facebook_ad"}}`,
+			`{"name":"Asha Rao","phone":"+919876512345","customFields":{"platform":"PlayStation"},
+			"metadata":{"source":"facebook_ad"}}`,
 		},
 		"names of the ad": {
-			`"campaign_name":"Diwali","adset_name":"Pune","ad_name":"A","form_id":"5","platform":"ig","is_organic":false,
+			`"campaign_name":"Diwali","adset_name":"Pune","ad_name":"A","form_id":"5","platform":"ig",
+			"is_organic":false,
 			"created_time":"2025-02-28T08:49:14+0000","field_data":[{"name":"email","values":["a@example.com"]},
 			{"name":"utm_campaign","values":["tracked"]}]`,
-			`{"email":"a@example.com","customFields":{},"metadata":{"source":"facebook_ad","campaign_name":"Diwali","adset_name":"Pune",
+			`{"email":"a@example.com","customFields":{},"metadata":{"source":"facebook_ad","campaign_name":"Diwali",
+			"adset_name":"Pune",
 			"ad_name":"A","form_id":"5","platform":"ig","is_organic":false,"created_time":"2025-02-28T08:49:14+0000","utm_campaign":"tracked"}}`,
 		},
 		"disclaimers": {
@@ -185,19 +194,23 @@ func TestMap_TypeformAnswers(t *testing.T) {
 		"name": {
 			"What's your *name*?|Email",
 			`{"type":"text","text":"Asha Rao",#1},{"type":"email","email":"a@example.com",#2}`, "{}",
-			`{"name":"Asha Rao","email":"a@example.com","customFields":{},"metadata":{"source":"website","form_id":"f"}}`,
+			`{"name":"Asha Rao","email":"a@example.com","customFields":{},"metadata":{"source":"website",
+			"form_id":"f"}}`,
 		},
 		"contact information": {
 			"First name|Last name|Phone number|Company|Name",
-			`{"type":"text","text":"Asha",#1},{"type":"text","text":"Rao",#2},{"type":"phone_number","phone_number":"+919876512345",#3},
+			`{"type":"text","text":"Asha",#1},{"type":"text","text":"Rao",#2},{"type":"phone_number",
+			"phone_number":"+919876512345",#3},
 			{"type":"text","text":"Rao & Co",#4},{"type":"choice","choice":{"label":"No name"},#5}`, "{}",
 			`{"name":"Asha Rao","phone":"+919876512345","customFields":{"ref-4":"Rao & Co","ref-5":"No name"},
 			"metadata":{"source":"website","form_id":"f"}}`,
 		},
 		"hidden": {
 			"How did you hear of us?", `{"type":"text","text":"TV",#1}`,
-			`{"email":"a@example.com","phone":"+919876512345","name":"Asha Rao","utm_source":"mail","plan":"pro","source":"list","visitor_id":"v"}`,
-			`{"name":"Asha Rao","email":"a@example.com","phone":"+919876512345","customFields":{"ref-1":"TV","source":"list"},
+			`{"email":"a@example.com","phone":"+919876512345","name":"Asha Rao","utm_source":"mail","plan":"pro",
+			"source":"list","visitor_id":"v"}`,
+			`{"name":"Asha Rao","email":"a@example.com","phone":"+919876512345","customFields":{"ref-1":"TV",
+			"source":"list"},
 			"metadata":{"source":"website","form_id":"f","utm_source":"mail","plan":"pro"}}`,
 		},
 		"answered and hidden": {
@@ -207,8 +220,10 @@ func TestMap_TypeformAnswers(t *testing.T) {
 			"metadata":{"source":"website","form_id":"f","email":"old@example.com","name":"Old Name"}}`,
 		},
 		"an id that looks like a phone": {
-			"Age|Email", `{"type":"number","number":7,#1},{"type":"email","email":"a@example.com",#2}`, `{"id":"9876512345"}`,
-			`{"email":"a@example.com","customFields":{"ref-1":7},"metadata":{"source":"website","form_id":"f","id":"9876512345"}}`,
+			"Age|Email", `{"type":"number","number":7,#1},{"type":"email",
+			"email":"a@example.com",#2}`, `{"id":"9876512345"}`,
+			`{"email":"a@example.com","customFields":{"ref-1":7},"metadata":{"source":"website","form_id":"f",
+			"id":"9876512345"}}`,
 		},
 	} {
 		_, got, _ := capturedBy(t, event.IntakeSettings{Kind: Typeform},
@@ -222,7 +237,8 @@ func TestMap_TypeformPartial(t *testing.T) {
 	m := compiled(t, event.IntakeSettings{Kind: Typeform})
 	ids := map[string]string{"form_response": "tok", "form_response_partial": "tok/partial", "": "tok"}
 	for kind, want := range ids {
-		mapped, wrong := m.Map(Request{Body: typeformPost(kind, "Email", `{"type":"email","email":"a@example.com",#1}`, "null")})
+		mapped, wrong := m.Map(Request{Body: typeformPost(kind, "Email", `{"type":"email",
+			"email":"a@example.com",#1}`, "null")})
 		require.Empty(t, wrong)
 		require.Equal(t, want, mapped.DeliveryID)
 	}
@@ -235,7 +251,8 @@ func TestMap_RazorpayEvents(t *testing.T) {
 	t.Parallel()
 	const link = `"payment_link":{"entity":{"id":"plink_1","amount":50000,"currency":"INR","notes":{"plan":"pro"},
 		"customer":{"name":"Asha Rao","email":"a@example.com","contact":"+919876512345"}}}`
-	const payment = `"payment":{"entity":{"id":"pay_1","amount":20000,"currency":"INR","email":"void@razorpay.com","contact":"+919876512345","notes":[]}}`
+	const payment = `"payment":{"entity":{"id":"pay_1","amount":20000,"currency":"INR","email":"void@razorpay.com",
+			"contact":"+919876512345","notes":[]}}`
 	for name, c := range map[string]struct{ payload, source, value string }{
 		"payment_link.expired":        {link, "payment_page_drop", "500"},
 		"payment_link.cancelled":      {link, "payment_page_drop", "500"},
@@ -279,9 +296,11 @@ func TestMap_RazorpayPlaceholders(t *testing.T) {
 func TestMap_StandardWebhookEnvelope(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		`{"type":"contact.created","timestamp":"2026-01-02T03:04:05Z","data":{"fullName":"Asha Rao","phone":"+919876512345","city":"Pune"}}`: `
+		`{"type":"contact.created","timestamp":"2026-01-02T03:04:05Z","data":{"fullName":"Asha Rao",
+			"phone":"+919876512345","city":"Pune"}}`: `
 			{"name":"Asha Rao","phone":"+919876512345","customFields":{"city":"Pune"},"metadata":{"source":"webhook"}}`,
-		`{"email":"a@example.com","data":{"k":1}}`: `{"email":"a@example.com","customFields":{"data":{"k":1}},"metadata":{"source":"webhook"}}`,
+		`{"email":"a@example.com","data":{"k":1}}`: `{"email":"a@example.com","customFields":{"data":{"k":1}},
+			"metadata":{"source":"webhook"}}`,
 	} {
 		for _, header := range []string{"webhook-id", "svix-id"} {
 			mapped, got, _ := capturedBy(t, event.IntakeSettings{Kind: StandardWebhooks},
@@ -296,7 +315,8 @@ func TestMap_StandardWebhookEnvelope(t *testing.T) {
 func TestMap_DefaultsReadItem(t *testing.T) {
 	t.Parallel()
 	m := compiled(t, event.IntakeSettings{Kind: Webhook, Each: "body.leads"})
-	elements, _, err := m.Split(Request{Body: []byte(`{"campaign":"x","leads":[{"full_name":"Asha","phone":"9876512345"}]}`)})
+	elements, _, err := m.Split(Request{Body: []byte(`{"campaign":"x","leads":[{"full_name":"Asha",
+			"phone":"9876512345"}]}`)})
 	require.NoError(t, err)
 	mapped, wrong := m.Map(Request{Body: elements[0].Body, Item: true, Post: elements[0].Post})
 	require.Empty(t, wrong)

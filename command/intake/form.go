@@ -68,8 +68,9 @@ const (
 	maxLeaves = 1000
 )
 
-// leavesOf returns the values of a post in the order of their names. It also looks into texts that are JSON objects,
-// and takes an object with a value beside its name, label, title or key as one field of this name.
+// leavesOf returns the values of a post in the order of their names, also those that are not filled. It also looks into
+// texts that are JSON objects, and takes an object with a value beside its name, label, title or key as one field of
+// this name.
 func leavesOf(body any) (leaves []leaf) {
 	var walk func(path []string, value any)
 	walk = func(path []string, value any) {
@@ -82,6 +83,10 @@ func leavesOf(body any) (leaves []leaf) {
 			case map[string]any:
 				if name, inner, ok := labelled(value); ok {
 					walk(append(slices.Clip(path), name), inner)
+					return
+				}
+				if phone, ok := wholePhone(value); ok {
+					leaves = append(leaves, leaf{path: path, value: phone})
 					return
 				}
 				for _, name := range slices.Sorted(maps.Keys(value)) {
@@ -101,7 +106,7 @@ func leavesOf(body any) (leaves []leaf) {
 				}
 			}
 		}
-		if len(path) > 0 && value != nil && value != "" {
+		if len(path) > 0 {
 			leaves = append(leaves, leaf{path: path, value: value})
 		}
 	}
@@ -132,29 +137,136 @@ func splitName(name string) []string {
 	return append([]string{outer}, strings.Split(strings.TrimSuffix(inner, "]"), "][")...)
 }
 
-// labelled returns the name and the value of an object that describes one field.
+// labelled returns the name and the value of an object that describes one field. A value that is the id of an option is
+// its text.
 func labelled(object map[string]any) (name string, value any, ok bool) {
 	value, ok = object["value"]
 	if !ok {
 		return "", nil, false
 	}
 	for _, member := range []string{"label", "title", "name", "key", "id"} {
-		if text, is := object[member].(string); is && strings.TrimSpace(text) != "" {
-			return text, value, true
+		if name = textIn(object, member); name != "" {
+			return name, withOptions(value, object["options"]), true
 		}
 	}
 	return "", nil, false
 }
 
-// described removes the members beside the value of a nested field, such as fields[email][title]: they describe it.
-func described(leaves []leaf) []leaf {
-	fields := map[string]bool{}
-	for _, l := range leaves {
-		if len(l.path) > 2 && l.path[len(l.path)-1] == "value" {
-			fields[l.group()] = true
+// withOptions returns a value with the texts of options in the place of their ids, as Tally sends them.
+func withOptions(value, options any) any {
+	list, _ := options.([]any)
+	texts := map[string]any{}
+	for _, element := range list {
+		option, _ := element.(map[string]any)
+		if text := textIn(option, "text"); text != "" {
+			texts[textIn(option, "id")] = text
 		}
 	}
-	return slices.DeleteFunc(leaves, func(l leaf) bool { return fields[l.group()] && l.path[len(l.path)-1] != "value" })
+	if len(texts) == 0 {
+		return value
+	}
+	textOfID := func(id any) any {
+		if text, known := texts[textOf(id)]; known {
+			return text
+		}
+		return id
+	}
+	ids, several := value.([]any)
+	if !several {
+		return textOfID(value)
+	}
+	chosen := make([]any, len(ids))
+	for i, id := range ids {
+		chosen[i] = textOfID(id)
+	}
+	return chosen
+}
+
+// wholePhone returns the phone that an object has in two parts, as Jotform sends it.
+func wholePhone(object map[string]any) (string, bool) {
+	area, phone := textIn(object, "area"), textIn(object, "phone")
+	if len(object) != 2 || area == "" || phone == "" {
+		return "", false
+	}
+	return area + " " + phone, true
+}
+
+// generatedID matches the names that Elementor makes for fields.
+var generatedID = regexp.MustCompile(`^field_[0-9a-f]{6,}$`)
+
+// described removes the members beside the value of a nested field, such as fields[email][title]: they describe it. If
+// its name says nothing, the title does, and the type says whether it is a contact.
+func described(leaves []leaf) []leaf {
+	about := map[string]map[string]string{} // by group
+	for _, l := range leaves {
+		if len(l.path) > 2 {
+			if about[l.group()] == nil {
+				about[l.group()] = map[string]string{}
+			}
+			about[l.group()][l.path[len(l.path)-1]] = textOf(l.value)
+		}
+	}
+	var kept []leaf
+	for _, l := range leaves {
+		members := about[l.group()]
+		if _, isField := members["value"]; isField {
+			if l.path[len(l.path)-1] != "value" {
+				continue
+			}
+			l.describe(members["title"], members["type"])
+		}
+		kept = append(kept, l)
+	}
+	return kept
+}
+
+// describe adds what a form says of a nested field whose name says nothing.
+func (l *leaf) describe(title, kind string) {
+	if _, known := contact.FieldOf(l.name()); known {
+		return
+	}
+	if title = strings.TrimSpace(title); title != "" {
+		l.label = title
+		if own := len(l.path) - 2; generatedID.MatchString(l.path[own]) {
+			l.path = slices.Clone(l.path)
+			l.path[own] = title
+		}
+	}
+	if _, known := contact.FieldOf(title); known {
+		return
+	}
+	switch kind {
+	case "email":
+		l.means = contact.FieldEmail
+	case "tel":
+		l.means = contact.FieldPhone
+	}
+}
+
+// nameParts matches the names of the fields of Gravity Forms that have a first or a last name.
+var nameParts = regexp.MustCompile(`^(\d+)\.([36])$`)
+
+// markGravityNames marks the first and the last name in an entry of Gravity Forms, which has the numbers of fields: 1.3
+// and 1.6, unless the field is an address, which has a 1.1 or a 1.5.
+func markGravityNames(post map[string]any, leaves []leaf) {
+	if !filled(post["form_id"]) {
+		return
+	}
+	for i, l := range leaves {
+		part := nameParts.FindStringSubmatch(l.name())
+		if part == nil {
+			continue
+		}
+		_, street := post[part[1]+".1"]
+		_, code := post[part[1]+".5"]
+		switch {
+		case street || code:
+		case part[2] == "3":
+			leaves[i].means = contact.FieldFirstName
+		default:
+			leaves[i].means = contact.FieldLastName
+		}
+	}
 }
 
 // known is what a post says of the person, for the variable known of mappings.
