@@ -340,7 +340,7 @@ func TestReportSilence_ConcurrentProcesses(t *testing.T) {
 		var watchers errgroup.Group
 		for range 4 {
 			other := w.process()
-			watchers.Go(func() error { return other.ReportSilence(t.Context(), created.ID, at) })
+			watchers.Go(func() error { return other.ReportIntake(t.Context(), intake.Watched{ID: created.ID, ArrivedAt: at}) })
 		}
 		require.NoError(t, watchers.Wait())
 	}

@@ -127,6 +127,7 @@ type kept struct {
 	intake    eventstore.Write   // the check that its intake is as it was; zero without one
 	was       arrival.Arrival    // before; zero for a new one
 	ref       event.KeptArrival
+	record    event.ArrivalQuarantined  // of a quarantine, without reasons
 	askPerson bool                      // as in ReceiveArrival
 	set       map[string]jsontext.Value // members of the body that a person has set
 	mapped    field.Warnings            // of the mapping
@@ -159,6 +160,10 @@ func (h *Handlers) newKept(
 		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: now,
 		before: []eventstore.Event{first}, intake: intake,
 		ref: event.KeptArrival{IntakeID: received.IntakeID, ArrivalID: id, ReceivedAt: received.ReceivedAt},
+		record: event.ArrivalQuarantined{
+			IntakeID: received.IntakeID, TokenID: received.TokenID, ReceivedAt: received.ReceivedAt,
+			ExpiresAt: received.ExpiresAt,
+		},
 	}, err
 }
 
@@ -259,9 +264,9 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 			return correctable
 		}
 	}
-	position, err := c.appendUncaptured(ctx, event.ArrivalQuarantined{
-		Reasons: reasons, Warnings: arrival.Warnings(c.kept.warnings()),
-	})
+	quarantined := c.kept.record
+	quarantined.Reasons, quarantined.Warnings = reasons, arrival.Warnings(c.kept.warnings())
+	position, err := c.appendUncaptured(ctx, quarantined)
 	if err != nil {
 		return err
 	}

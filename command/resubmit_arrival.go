@@ -201,6 +201,9 @@ func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
 	return &kept{
 		caller: by, stream: a.stream, expect: a.expect, since: a.UpdatedAt, before: before, was: a.Arrival,
 		ref: event.KeptArrival{IntakeID: a.IntakeID, ArrivalID: a.ID, ReceivedAt: a.ReceivedAt},
+		record: event.ArrivalQuarantined{
+			IntakeID: a.IntakeID, TokenID: a.TokenID, ReceivedAt: a.ReceivedAt, ExpiresAt: a.ExpiresAt,
+		},
 	}
 }
 

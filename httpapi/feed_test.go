@@ -166,6 +166,28 @@ func TestFeed_Scopes(t *testing.T) {
 	require.Empty(t, r.at("data"), "events without a scope are omitted")
 }
 
+func TestFeed_QuarantinedArrival(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	path, _ := s.createIntake(bearerIntake)
+	quarantined := s.deliver(path, `{"id":"1","name":"Asha"}`, validProof).is(http.StatusOK)
+	s.deliver(path, `{"id":"2","phone":"9876543210"}`, validProof).is(http.StatusOK)
+	id := quarantined.at("arrivalId").(string)
+	read := func(scope string) []any {
+		return s.send(call{
+			method: http.MethodGet, path: eventsPath + "?types=arrival.*", credential: s.mint(ownAccount, scope),
+		}).is(http.StatusOK).at("data").([]any)
+	}
+	require.Empty(t, read("leads:read audit:read webhooks:read"))
+	events := read("leads:read intakes:read")
+	require.Len(t, events, 1)
+	shown := events[0].(map[string]any)
+	require.Equal(t, "arrival.quarantined", shown["type"])
+	listed := s.as(http.MethodGet, after("/api/v1/crm/arrivals?state=quarantined", quarantined), "").is(http.StatusOK)
+	require.Equal(t, listed.at("data").([]any)[0], shown["data"], "the arrival's record")
+	require.Equal(t, id, shown["data"].(map[string]any)["arrivalId"])
+}
+
 func TestFeed_Parameters(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -35,7 +35,8 @@ var signatureFields = []string{
 // intakeChange parses the settings of an intake in a request. Null sets the default.
 func (f *fields) intakeChange() intake.Update {
 	f.only(
-		append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError", "oldSecretUntil"},
+		append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError",
+			"oldSecretUntil", "failingSince", "lastFailedArrivalId"},
 			intakeFields...)...,
 	)
 	c := intake.Update{

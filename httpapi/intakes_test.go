@@ -36,7 +36,8 @@ func TestIntakes_Record(t *testing.T) {
 		"challenge": map[string]any{"provider": "turnstile"}, "rateLimit": 0.5, "expectEvery": "24h",
 		"mapping": map[string]any{"name": "body.who"}, "signature": nil, "graphUrl": nil, "each": nil,
 		"acceptGet": false, "handshake": "none", "onInvalid": "auto",
-		"oldSecretUntil": nil, "createdAt": data["createdAt"], "lastArrivalAt": nil, "state": "active",
+		"oldSecretUntil": nil, "createdAt": data["createdAt"], "lastArrivalAt": nil, "failingSince": nil,
+		"state": "active",
 	}, data, "a form has no secret, and the challenge's secret is not shown")
 	shown := s.as(http.MethodGet, path, "").is(http.StatusOK)
 	require.Equal(t, data, shown.at("data"))

@@ -19,15 +19,9 @@ import (
 
 // Arrival is a stored arrival: at an intake, or by the API and quarantined. It has no personal data.
 type Arrival struct {
-	ArrivalID  string                 `json:"arrivalId"`
-	IntakeID   *string                `json:"intakeId"` // null: captured by the API
-	TokenID    *string                `json:"tokenId"`  // of the API token; null for intakes and JWTs
-	ReceivedAt Timestamp              `json:"receivedAt"`
-	State      string                 `json:"state"`
-	Reasons    []event.ArrivalReason  `json:"reasons"`
-	Warnings   []event.ArrivalWarning `json:"warnings"`
-	LeadID     *string                `json:"leadId"`    // that it was captured into, or that it conflicts with
-	ExpiresAt  Timestamp              `json:"expiresAt"` // the raw body is deleted then
+	arrival.Record
+	ReceivedAt Timestamp `json:"receivedAt"`
+	ExpiresAt  Timestamp `json:"expiresAt"` // the raw body is deleted then
 }
 
 // ArrivalRaw is a post as it was received, without proofs, credentials and cookies.
@@ -129,7 +123,7 @@ func (r *Reader) QuarantineReasons(ctx context.Context, account string) ([]Quara
 }
 
 func scanArrival(row pgx.CollectableRow) (positioned[Arrival], error) {
-	a := positioned[Arrival]{item: Arrival{Reasons: []event.ArrivalReason{}, Warnings: []event.ArrivalWarning{}}}
+	a := positioned[Arrival]{item: Arrival{Record: arrival.Arrival{}.Record()}}
 	err := row.Scan(&a.position, &a.item.ArrivalID, &a.item.IntakeID, &a.item.TokenID, &a.item.ReceivedAt,
 		&a.item.State, jsonOf{&a.item.Reasons},
 		jsonOf{&a.item.Warnings}, &a.item.LeadID, &a.item.ExpiresAt)
@@ -157,10 +151,7 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 		}
 	}
 	shown := ArrivalShown{Arrival: Arrival{
-		ArrivalID: id, IntakeID: orNull(a.IntakeID), TokenID: orNull(a.TokenID), ReceivedAt: Timestamp(a.ReceivedAt),
-		State: a.State, Reasons: append([]event.ArrivalReason{}, a.Reasons...),
-		Warnings: append([]event.ArrivalWarning{}, a.Warnings...), LeadID: orNull(a.LeadID),
-		ExpiresAt: Timestamp(a.ExpiresAt),
+		Record: a.Record(), ReceivedAt: Timestamp(a.ReceivedAt), ExpiresAt: Timestamp(a.ExpiresAt),
 	}}
 	if a.Deleted || a.Lost {
 		return shown, nil
@@ -206,13 +197,6 @@ func maskProofs(body []byte) []byte {
 		}
 	}
 	return append(shown, body[from:]...)
-}
-
-func orNull(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
 }
 
 func orEmpty(texts map[string]string) map[string]string {

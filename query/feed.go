@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/event"
@@ -531,6 +532,12 @@ func feedData(r eventstore.Recorded) (jsontext.Value, error) {
 	}
 	if kind == event.TokenKind {
 		return audit.Shown(data)
+	}
+	if quarantined, is := data.(event.ArrivalQuarantined); is {
+		return json.Marshal(Arrival{
+			Record:     arrival.Quarantine(event.ArrivalID(r.Stream), quarantined),
+			ReceivedAt: Timestamp(quarantined.ReceivedAt), ExpiresAt: Timestamp(quarantined.ExpiresAt),
+		}, json.Deterministic(true))
 	}
 	_, shown, err := event.Encode(data)
 	if err != nil {

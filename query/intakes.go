@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -17,48 +18,68 @@ type Intake struct {
 	CreatedAt     Timestamp `json:"createdAt"`
 	OldUntil      Timestamp `json:"oldSecretUntil"` // null: the secret before the latest rotation does not hold
 	LastArrivalAt Timestamp `json:"lastArrivalAt"`
-	// of kind meta_lead_ads: why the latest lead could not be fetched
+	FailingSince  Timestamp `json:"failingSince"` // null: it does not fail
+	// why the latest fetch or arrival failed, until one succeeds; absent: none
 	LastError string `json:"lastError,omitzero"`
+	// the latest arrival that was quarantined since the last one was captured; absent: none
+	LastFailedID string `json:"lastFailedArrivalId,omitzero"`
 }
 
 // NewIntake returns the record of an intake from the fold of its stream, given its latest arrival.
 func NewIntake(id string, s intake.State, lastArrival time.Time) Intake {
-	return Intake{
+	i := Intake{
 		Record: s.Record(id), CreatedAt: Timestamp(s.CreatedAt), OldUntil: Timestamp(s.OldUntil),
 		LastArrivalAt: Timestamp(lastArrival),
 	}
+	if s.Failing {
+		i.FailingSince = Timestamp(s.FailingSince)
+	}
+	return i
+}
+
+// activity is what the views have of an intake beside its own events.
+type activity struct {
+	arrivedAt      *time.Time
+	error, failure string
+	failedID       string
+}
+
+// activityColumns are the columns of an activity of the intake i. The error of a fetch that is tried again comes first.
+const activityColumns = lastArrival + `,
+	  coalesce((SELECT error FROM delivery.fetch_failure f WHERE f.intake_id = i.intake_id), ''),
+	  coalesce((SELECT error FROM views.intake_run r WHERE r.intake_id = i.intake_id AND failed > 0), ''),
+	  coalesce((SELECT arrival_id FROM views.intake_run r WHERE r.intake_id = i.intake_id AND failed > 0), '')`
+
+func (a *activity) columns() []any { return []any{&a.arrivedAt, &a.error, &a.failure, &a.failedID} }
+
+func (a activity) record(id string, s intake.State) Intake {
+	i := NewIntake(id, s, orZero(a.arrivedAt))
+	i.LastError, i.LastFailedID = cmp.Or(a.error, a.failure), a.failedID
+	return i
 }
 
 // lastArrival is the latest arrival at the intake i.
 const lastArrival = `(SELECT received_at FROM views.arrival a WHERE a.intake_id = i.intake_id ORDER BY a.position DESC
 	LIMIT 1)`
 
-// lastError is why the latest fetch of the intake i failed; empty after a success.
-const lastError = `coalesce((SELECT error FROM delivery.fetch_failure f WHERE f.intake_id = i.intake_id), '')`
-
 const intakeColumns = `
-	SELECT i.intake_id, settings, created_at, silent_since IS NOT NULL,
-	  old_until, ` + lastArrival + `, ` + lastError + `
+	SELECT i.intake_id, settings, created_at, silent_since IS NOT NULL, failing_since, old_until, ` +
+	activityColumns + `
 	  FROM views.intake i`
 
 func scanIntake(row pgx.CollectableRow) (Intake, error) {
 	var id string
 	var s event.IntakeSettings
 	var created time.Time
-	var arrived, oldUntil *time.Time
+	var failingSince, oldUntil *time.Time
 	var silent bool
-	var failure string
-	err := row.Scan(&id, jsonOf{&s}, &created, &silent, &oldUntil, &arrived, &failure)
-	state := intake.State{Settings: s, CreatedAt: created, Silent: silent}
-	if oldUntil != nil {
-		state.OldUntil = *oldUntil
+	var a activity
+	err := row.Scan(append([]any{&id, jsonOf{&s}, &created, &silent, &failingSince, &oldUntil}, a.columns()...)...)
+	state := intake.State{
+		Settings: s, CreatedAt: created, Silent: silent, OldUntil: orZero(oldUntil), Failing: failingSince != nil,
+		FailingSince: orZero(failingSince),
 	}
-	if arrived == nil {
-		arrived = new(time.Time)
-	}
-	i := NewIntake(id, state, *arrived)
-	i.LastError = failure
-	return i, err
+	return a.record(id, state), err
 }
 
 // Intakes lists an account's intakes, newest first. The error is ErrCursor for a cursor of another list.
@@ -85,19 +106,10 @@ func (r *Reader) Intake(ctx context.Context, account, id string) (Intake, error)
 
 // IntakeAfter returns the record of an intake that a command has just changed, which the view may not show yet.
 func (r *Reader) IntakeAfter(ctx context.Context, id string, s intake.State) (Intake, error) {
-	var arrived *time.Time
-	var failure string
-	err := r.pool.QueryRow(ctx, `SELECT `+lastArrival+`, `+lastError+` FROM (SELECT $1::text AS intake_id) AS i`,
-		id).Scan(&arrived, &failure)
-	if err != nil {
-		return Intake{}, schema.Unavailable(err)
-	}
-	if arrived == nil {
-		arrived = new(time.Time)
-	}
-	i := NewIntake(id, s, *arrived)
-	i.LastError = failure
-	return i, nil
+	var a activity
+	err := r.pool.QueryRow(ctx, `SELECT `+activityColumns+` FROM (SELECT $1::text AS intake_id) AS i`, id).
+		Scan(a.columns()...)
+	return a.record(id, s), schema.Unavailable(err)
 }
 
 // DemoData is the state of an account's demo data.
@@ -135,16 +147,12 @@ func (r *Reader) DemoData(ctx context.Context, account string) (d DemoData, err 
 	return d, schema.Unavailable(err)
 }
 
-// WatchedIntake is an intake that may have fallen silent, or whose silence may have ended.
-type WatchedIntake struct {
-	IntakeID  string
-	ArrivedAt time.Time // the latest arrival; zero: there was none
-}
-
 // IntakesToWatch returns the intakes that have fallen silent and are not reported, those whose silence has ended, and
 // the number of those that are silent. Arrivals that the views do not have yet are not counted, so the caller waits for
 // the views first.
-func (r *Reader) IntakesToWatch(ctx context.Context, now time.Time) (due []WatchedIntake, silent int, err error) {
+func (r *Reader) IntakesToWatch(ctx context.Context, now time.Time) (
+	due []intake.Watched, silent int, err error,
+) {
 	rows, err := r.pool.Query(ctx, `
 		SELECT i.intake_id, arrived, i.silent_since IS NOT NULL,
 		       CASE WHEN i.silent_since IS NULL THEN greatest(arrived, created_at, enabled_at) + expect <= $1
@@ -154,21 +162,57 @@ func (r *Reader) IntakesToWatch(ctx context.Context, now time.Time) (due []Watch
 	if err != nil {
 		return nil, 0, schema.Unavailable(err)
 	}
-	var one WatchedIntake
+	var one intake.Watched
 	var arrived *time.Time
 	var isSilent bool
 	var isDue *bool
-	_, err = pgx.ForEachRow(rows, []any{&one.IntakeID, &arrived, &isSilent, &isDue}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&one.ID, &arrived, &isSilent, &isDue}, func() error {
 		if isSilent {
 			silent++
 		}
-		if one.ArrivedAt = (time.Time{}); arrived != nil {
-			one.ArrivedAt = *arrived
-		}
+		one.ArrivedAt = orZero(arrived)
 		if isDue != nil && *isDue {
 			due = append(due, one)
 		}
 		return nil
 	})
 	return due, silent, schema.Unavailable(err)
+}
+
+// IntakeRuns returns the intakes that fail and are not reported, those whose failure has ended, and the number of those
+// that are reported as failing. Arrivals that the views do not have yet are not counted, so the caller waits for the
+// views first.
+func (r *Reader) IntakeRuns(ctx context.Context) (due []intake.Watched, failing int, err error) {
+	rows, err := r.pool.Query(ctx, `
+		SELECT intake_id, failed, since, arrival_id, error, captured_at, false
+		  FROM views.intake_run JOIN views.intake USING (intake_id)
+		 WHERE failed >= 3 AND failing_since IS NULL AND NOT deleted
+		UNION ALL
+		SELECT intake_id, failed, since, arrival_id, error, captured_at, true
+		  FROM views.intake JOIN views.intake_run USING (intake_id)
+		 WHERE failing_since IS NOT NULL AND NOT deleted`)
+	if err != nil {
+		return nil, 0, schema.Unavailable(err)
+	}
+	var id string
+	var run intake.Run
+	var since, captured *time.Time
+	var reported bool
+	columns := []any{&id, &run.Failed, &since, &run.ArrivalID, &run.Error, &captured, &reported}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		if reported {
+			failing++
+		}
+		run.Since, run.CapturedAt = orZero(since), orZero(captured)
+		due = append(due, intake.Watched{ID: id, Run: new(run)})
+		return nil
+	})
+	return due, failing, schema.Unavailable(err)
+}
+
+func orZero(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return *at
 }

@@ -83,6 +83,10 @@ type State struct {
 	Silent      bool
 	SilentSince time.Time // the latest arrival before the silence, or CreatedAt
 	ArrivedAt   time.Time // the latest arrival that the stream knows of
+
+	Failing      bool
+	FailingSince time.Time // of the latest failure that was reported, also after it
+	LastError    string    // of that failure; empty after it
 }
 
 // Live reports whether the intake was created and not deleted.
@@ -114,6 +118,10 @@ func Evolve(s State, fact event.Fact) State {
 		}
 	case event.IntakeResumed:
 		s.Silent, s.ArrivedAt = false, data.ArrivedAt
+	case event.IntakeFailing:
+		s.Failing, s.FailingSince, s.LastError = true, data.Since, data.Error
+	case event.IntakeRecovered:
+		s.Failing, s.LastError = false, ""
 	case event.IntakeDeleted:
 		s.Deleted = true
 	}
@@ -129,8 +137,11 @@ func (s State) Paused() field.Errors {
 	if s.Settings.Enabled {
 		return nil
 	}
-	return field.Errors{{Field: "intake", Message: "was paused when it arrived"}}
+	return field.Errors{{Field: pausedField, Message: "was paused when it arrived"}}
 }
+
+// pausedField is the reason of arrivals that a pause keeps.
+const pausedField = "intake"
 
 func (s State) ownedBy(account string) error {
 	if !s.Live() || s.Account != account {
@@ -150,7 +161,7 @@ const (
 	Silent   = "silent"
 	Disabled = "disabled" // a form, whose posts are not found
 	Paused   = "paused"   // what arrives is quarantined
-	Failing  = "failing"  // nothing was captured lately
+	Failing  = "failing"  // the latest arrivals were quarantined
 )
 
 // activity returns the state of an intake in answers.
@@ -160,6 +171,8 @@ func (s State) activity() string {
 		return Disabled
 	case !s.Settings.Enabled:
 		return Paused
+	case s.Failing:
+		return Failing
 	case s.Silent:
 		return Silent
 	}

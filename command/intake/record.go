@@ -27,7 +27,7 @@ type Record struct {
 	AcceptGet   bool              `json:"acceptGet"`
 	Handshake   string            `json:"handshake"`
 	OnInvalid   *string           `json:"onInvalid"` // of kind form
-	State       string            `json:"state"`     // active, silent, paused or failing
+	State       string            `json:"state"`     // active, silent, failing, paused or disabled
 }
 
 // RecordChallenge is the provider of a form's challenge.

@@ -45,7 +45,8 @@ const (
 var sentFacts = []event.Data{
 	event.LeadCreated{}, event.LeadMerged{}, event.LeadUpdated{}, event.LeadReleased{}, event.LeadErased{},
 	event.TokenCreated{}, event.TokenRotated{}, event.TokenExpiring{}, event.TokenDeleted{},
-	event.IntakeSilent{}, event.IntakeResumed{},
+	event.IntakeSilent{}, event.IntakeResumed{}, event.IntakeFailing{}, event.IntakeRecovered{},
+	event.ArrivalQuarantined{},
 }
 
 // EventTypes returns the public types that an endpoint may subscribe to by name or by a pattern; "*" selects all of

@@ -54,10 +54,15 @@ type ArrivalRefused struct {
 	Other  string `json:"other,omitzero" personal:"no"`
 }
 
-// ArrivalQuarantined records that the arrival is kept until its fields are corrected.
+// ArrivalQuarantined records that the arrival is kept until its fields are corrected. It has what the arrival's record
+// shows.
 type ArrivalQuarantined struct {
-	Reasons  []ArrivalReason  `json:"reasons" personal:"no"`
-	Warnings []ArrivalWarning `json:"warnings,omitzero" personal:"no"`
+	IntakeID   string           `json:"intakeId,omitzero" personal:"no"` // like the next three, as in ArrivalReceived
+	TokenID    string           `json:"tokenId,omitzero" personal:"no"`
+	ReceivedAt time.Time        `json:"receivedAt" personal:"no"`
+	ExpiresAt  time.Time        `json:"expiresAt" personal:"no"`
+	Reasons    []ArrivalReason  `json:"reasons" personal:"no"`
+	Warnings   []ArrivalWarning `json:"warnings,omitzero" personal:"no"`
 }
 
 // ArrivalWarning says what was taken in another way than its sender most likely meant. It contains no personal value.

@@ -140,6 +140,8 @@ var catalogue = newCatalogue(
 	entryOf[IntakeDeleted](),
 	entryOf[IntakeSilent](),
 	entryOf[IntakeResumed](),
+	entryOf[IntakeFailing](),
+	entryOf[IntakeRecovered](),
 	entryOf[AccountConfigured](),
 	entryOf[JWTsRevoked](),
 	entryOf[StorageLow](),

@@ -18,7 +18,7 @@ const (
 func FeedKinds() []string { return []string{LeadKind, TokenKind, WebhookKind, IntakeKind, AccountKind} }
 
 // FeedKind returns the kind of a type, by its stored name. It is empty for internal types, which are in no feed:
-// claims, usage samples, access records, and the activities of visitors, which their leads show.
+// claims, usage samples, access records, the activities of visitors, which their leads show, and most of arrivals.
 func FeedKind(eventType string) string { return feedKinds[eventType] }
 
 var feedKinds = func() map[string]string {
@@ -28,6 +28,7 @@ var feedKinds = func() map[string]string {
 			kinds[eventType] = kind
 		}
 	}
+	kinds[ArrivalQuarantined{}.EventType()] = IntakeKind
 	for _, internal := range Types(TokenUsed{}) {
 		delete(kinds, internal)
 	}

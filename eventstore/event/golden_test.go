@@ -210,6 +210,8 @@ func samples() []Data {
 		IntakeDeleted{},
 		IntakeSilent{Since: at},
 		IntakeResumed{ArrivedAt: at},
+		IntakeFailing{Since: at, ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", Error: "phone or email is required"},
+		IntakeRecovered{CapturedAt: at},
 		AccountConfigured{
 			Name: "Söhne GmbH", Features: []string{"webhooks"}, Stages: []string{"new", "won"}, Region: "DE",
 			Currency: "EUR", RateLimit: &rate, RateBurst: &burst, TokensSeeLeads: new(false), VisitorDays: 30,
@@ -238,6 +240,8 @@ func samples() []Data {
 			Code: "DUPLICATE_LEAD_EMAIL", LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Other: "01JQKXZ8V4W9H6M3T2R5N7P0AC",
 		},
 		ArrivalQuarantined{
+			IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", TokenID: "01JQKXZ8V4W9H6M3T2R5N7P0AE", ReceivedAt: at,
+			ExpiresAt: at.AddDate(0, 0, 30),
 			Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}, Warnings: warnings,
 		},
 		ArrivalResubmitted{Set: fields, Fetch: true},

@@ -79,9 +79,23 @@ type IntakeResumed struct {
 	ArrivedAt time.Time `json:"arrivedAt"`
 }
 
-func (IntakeCreated) EventType() string { return "intake.created.v1" }
-func (IntakeChanged) EventType() string { return "intake.changed.v1" }
-func (IntakeRotated) EventType() string { return "intake.rotated.v1" }
-func (IntakeDeleted) EventType() string { return "intake.deleted.v1" }
-func (IntakeSilent) EventType() string  { return "intake.silent.v1" }
-func (IntakeResumed) EventType() string { return "intake.resumed.v1" }
+// IntakeFailing records that arrivals at an intake were quarantined one after the other.
+type IntakeFailing struct {
+	Since     time.Time `json:"since"`     // when the first of them was quarantined
+	ArrivalID string    `json:"arrivalId"` // the latest of them
+	Error     string    `json:"error"`     // why it was quarantined; not personal
+}
+
+// IntakeRecovered records that an arrival at a failing intake was captured.
+type IntakeRecovered struct {
+	CapturedAt time.Time `json:"capturedAt"`
+}
+
+func (IntakeCreated) EventType() string   { return "intake.created.v1" }
+func (IntakeChanged) EventType() string   { return "intake.changed.v1" }
+func (IntakeRotated) EventType() string   { return "intake.rotated.v1" }
+func (IntakeDeleted) EventType() string   { return "intake.deleted.v1" }
+func (IntakeSilent) EventType() string    { return "intake.silent.v1" }
+func (IntakeResumed) EventType() string   { return "intake.resumed.v1" }
+func (IntakeFailing) EventType() string   { return "intake.failing.v1" }
+func (IntakeRecovered) EventType() string { return "intake.recovered.v1" }

@@ -7,6 +7,7 @@ func TrailTypes() []string {
 		WebhookRegistered{}, WebhookUpdated{}, WebhookDisabled{}, WebhookEnabled{}, WebhookRotated{},
 		WebhookTested{}, WebhookRetried{}, WebhookReplayed{}, WebhookReplayEnded{}, WebhookDeleted{},
 		IntakeCreated{}, IntakeChanged{}, IntakeRotated{}, IntakeDeleted{}, IntakeSilent{}, IntakeResumed{},
+		IntakeFailing{}, IntakeRecovered{},
 		AccountConfigured{}, JWTsRevoked{}, StorageLow{},
 		LeadJoined{}, LeadSplit{}, LeadReleased{}, LeadConsented{}, LeadErased{},
 		DataRevealed{}, DataExported{}, DataSearched{}, ImportStarted{}, ImportFinished{}, ImportUndone{},

@@ -19,7 +19,7 @@ var names = map[string]string{
 	"received": "being fetched", "captured": "captured", "refused": "refused", "quarantined": "quarantined",
 	"discarded": "discarded", "expired": "expired", "queued": "queued", "delivered": "delivered", "failed": "failed",
 	"cancelled": "cancelled", "enabled": "enabled", "disabled": "disabled", "active": "active",
-	"silent": "nothing arrives", "deleted": "deleted",
+	"silent": "nothing arrives", "failing": "fails", "paused": "paused", "deleted": "deleted",
 
 	// Types of events.
 	"lead.created": "Lead created", "lead.merged": "Lead merged", "lead.updated": "Lead updated",
@@ -30,6 +30,7 @@ var names = map[string]string{
 	"token.refused":  "Token refused",
 	"intake.created": "Intake created", "intake.changed": "Intake changed", "intake.rotated": "Intake secret rotated",
 	"intake.deleted": "Intake deleted", "intake.silent": "Intake silent", "intake.resumed": "Intake receives again",
+	"intake.failing": "Intake fails", "intake.recovered": "Intake works again", "arrival.quarantined": "Arrival quarantined",
 	"webhook.registered": "Endpoint added", "webhook.updated": "Endpoint changed",
 	"webhook.disabled": "Endpoint disabled", "webhook.enabled": "Endpoint enabled",
 	"webhook.rotated": "Endpoint secret rotated", "webhook.tested": "Test event sent", "webhook.test": "Test event",
@@ -90,6 +91,7 @@ var settingNames = map[string]string{
 	"url": "URL", "events": "Events", "description": "Description", "filter": "Filter", "ordering": "Delivery order",
 	"headers": "Custom headers", "headerNames": "Custom headers", "since": "From", "until": "Until",
 	"previousUntil": "Previous secret until", "generation": "Replay", "error": "Error", "arrivedAt": "Arrived",
+	"capturedAt": "Captured",
 	"deliveryId": "Delivery", "deliveryIds": "Deliveries", "secret": "Secret", "appSecret": "App secret",
 	"verifyToken": "Verify token", "accessToken": "Page access token",
 	"challenge.secret": "CAPTCHA secret key", "currency": "Currency", "features": "Features", "region": "Region",

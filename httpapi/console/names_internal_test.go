@@ -32,7 +32,7 @@ func TestNames_CoverCatalogue(t *testing.T) {
 	for what, ids := range map[string][]string{
 		"source": lead.Sources(), "kind of intake": intake.Kinds(), "state of an arrival": arrival.States(),
 		"state of a delivery":   query.DeliveryStates(),
-		"state":                 {"enabled", "disabled", intake.Active, intake.Silent, "expired", "deleted"},
+		"state":                 {"enabled", "disabled", intake.Active, intake.Silent, intake.Failing, intake.Paused, "expired", "deleted"},
 		"type of the audit log": query.TrailTypes(), "token event": query.TokenEventTypes(),
 		"type sent": query.DeliveryTypes(), "model": attribution.Models(),
 		"key":      attribution.Keys(),

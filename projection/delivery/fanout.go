@@ -61,7 +61,9 @@ func (FanOut) Tables() []string { return []string{"endpoint"} }
 
 func (FanOut) Filter() eventstore.Filter {
 	return eventstore.Filter{
-		StreamPrefixes: []string{event.LeadPrefix, event.TokenPrefix, event.IntakePrefix, event.WebhookPrefix},
+		StreamPrefixes: []string{
+			event.LeadPrefix, event.TokenPrefix, event.IntakePrefix, event.ArrivalPrefix, event.WebhookPrefix,
+		},
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
@@ -132,14 +133,30 @@ type intakeData struct {
 	intake.Record
 	CreatedAt     string  `json:"createdAt"`
 	LastArrivalAt *string `json:"lastArrivalAt"`
+	FailingSince  *string `json:"failingSince"`
+	OldUntil      *string `json:"oldSecretUntil"`
+	LastError     string  `json:"lastError,omitzero"`
 }
 
 func newIntakeData(id string, s intake.State) intakeData {
-	data := intakeData{Record: s.Record(id), CreatedAt: formatTime(s.CreatedAt)}
+	data := intakeData{Record: s.Record(id), CreatedAt: formatTime(s.CreatedAt), LastError: s.LastError}
+	if !s.OldUntil.IsZero() {
+		data.OldUntil = new(formatTime(s.OldUntil))
+	}
+	if s.Failing {
+		data.FailingSince = new(formatTime(s.FailingSince))
+	}
 	if !s.ArrivedAt.IsZero() {
 		data.LastArrivalAt = new(formatTime(s.ArrivedAt))
 	}
 	return data
+}
+
+// arrivalData is an arrival in the format of the API.
+type arrivalData struct {
+	arrival.Record
+	ReceivedAt string `json:"receivedAt"`
+	ExpiresAt  string `json:"expiresAt"`
 }
 
 type erasedData struct {
@@ -243,7 +260,12 @@ func (s Source) encode(fact event.Fact, about subject) ([]byte, error) {
 	case event.WebhookTested:
 		out.Data = testData{event.WebhookID(s.Stream)}
 		return json.Marshal(out, json.Deterministic(true))
-	case event.IntakeSilent, event.IntakeResumed:
+	case event.ArrivalQuarantined:
+		out.Data = arrivalData{
+			arrival.Quarantine(event.ArrivalID(s.Stream), data), formatTime(data.ReceivedAt), formatTime(data.ExpiresAt),
+		}
+		return json.Marshal(out, json.Deterministic(true))
+	case event.IntakeSilent, event.IntakeResumed, event.IntakeFailing, event.IntakeRecovered:
 		out.Data = newIntakeData(event.IntakeID(s.Stream), about.Intake)
 		return json.Marshal(out, json.Deterministic(true))
 	case event.TokenCreated, event.TokenRotated, event.TokenDeleted, event.TokenExpiring:

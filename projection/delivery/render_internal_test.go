@@ -222,10 +222,21 @@ func TestBody_Intake(t *testing.T) {
 	w.Append(t, "acme", event.IntakeStream(id), event.IntakeCreated{IntakeSettings: settings, Slot: 1},
 		event.IntakeSilent{
 			Since: projectiontest.Start.Add(time.Hour),
-		}, event.IntakeResumed{ArrivedAt: projectiontest.Start.Add(3 * time.Hour)})
-	for revision, c := range map[eventstore.Revision]struct{ kind, state, arrived string }{
-		1: {"intake.silent", "silent", formatTime(projectiontest.Start.Add(time.Hour))},
-		2: {"intake.resumed", "active", formatTime(projectiontest.Start.Add(3 * time.Hour))},
+		}, event.IntakeResumed{ArrivedAt: projectiontest.Start.Add(3 * time.Hour)},
+		event.IntakeFailing{Since: projectiontest.Start.Add(4 * time.Hour), Error: "phone or email is required"},
+		event.IntakeRecovered{CapturedAt: projectiontest.Start.Add(5 * time.Hour)})
+	resumed := formatTime(projectiontest.Start.Add(3 * time.Hour))
+	for revision, c := range map[eventstore.Revision]struct {
+		kind, state, arrived string
+		failing, lastError   any
+	}{
+		1: {"intake.silent", "silent", formatTime(projectiontest.Start.Add(time.Hour)), nil, nil},
+		2: {"intake.resumed", "active", resumed, nil, nil},
+		3: {
+			"intake.failing", "failing", resumed, formatTime(projectiontest.Start.Add(4 * time.Hour)),
+			"phone or email is required",
+		},
+		4: {"intake.recovered", "active", resumed, nil, nil},
 	} {
 		r := Source{
 			Stream: event.IntakeStream(id), Revision: revision, Position: eventstore.Position(revision + 1),
@@ -243,6 +254,35 @@ func TestBody_Intake(t *testing.T) {
 		require.Equal(t, "/in/"+id, sent.Data["url"])
 		require.Equal(t, c.state, sent.Data["state"])
 		require.Equal(t, c.arrived, sent.Data["lastArrivalAt"])
+		require.Equal(t, c.failing, sent.Data["failingSince"])
+		require.Equal(t, c.lastError, sent.Data["lastError"])
 		require.NotContains(t, sent.Data, "secret")
 	}
+}
+
+func TestBody_QuarantinedArrival(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	stream := event.ArrivalStream(w.NewID())
+	w.Append(t, "acme", stream, event.ArrivalReceived{
+		IntakeID: "in", ReceivedAt: projectiontest.Start, ExpiresAt: projectiontest.Start.Add(time.Hour),
+		Raw: event.ArrivalRaw{Body: `{"name":"Asha"}`},
+	}, event.ArrivalQuarantined{
+		IntakeID: "in", ReceivedAt: projectiontest.Start, ExpiresAt: projectiontest.Start.Add(time.Hour),
+		Reasons: []event.ArrivalReason{{Field: "phone", Message: "or email is required"}},
+	}, event.ArrivalDiscarded{Reason: event.DiscardedByOwner})
+	body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), Source{
+		Stream: stream, Revision: 1, Position: 2, Type: "arrival.quarantined",
+	})
+	require.NoError(t, err)
+	var sent struct {
+		Type string         `json:"type"`
+		Data jsontext.Value `json:"data"`
+	}
+	require.NoError(t, json.Unmarshal(body.JSON, &sent))
+	require.Equal(t, "arrival.quarantined", sent.Type)
+	require.JSONEq(t, `{"arrivalId":"`+event.ArrivalID(stream)+`","intakeId":"in","tokenId":null,"state":"quarantined",
+		"reasons":[{"field":"phone","message":"or email is required"}],"warnings":[],"leadId":null,
+		"receivedAt":"`+formatTime(projectiontest.Start)+`","expiresAt":"`+
+		formatTime(projectiontest.Start.Add(time.Hour))+`"}`, string(sent.Data))
 }

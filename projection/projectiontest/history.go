@@ -51,7 +51,9 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 		case n < 96:
 			h.activity(t, account)
 		case n < 97:
-			h.arrival(t, account)
+			for range 4 {
+				h.arrival(t, account)
+			}
 		case n < 98:
 			w.Append(t, account, event.RefusedStream(w.NewID()), event.LeadRefused{
 				Source: pick(h, sources...), Code: "DUPLICATE_LEAD_SOURCE", LeadID: h.Leads[account][0],
@@ -213,10 +215,12 @@ func (h *History) token(t testing.TB, account string, n int) {
 func (h *History) arrival(t testing.TB, account string) {
 	stream := event.ArrivalStream(h.world.NewID())
 	at := h.world.NewEvent().At
+	intakeID := pick(h, append([]string{"", "intake of " + account}, h.Intakes[account]...)...)
 	outcomes := []event.Data{
 		event.ArrivalCaptured{LeadID: h.Leads[account][0], EventID: h.world.NewID(), Merged: true},
 		event.ArrivalRefused{Code: "DUPLICATE_LEAD_EMAIL", LeadID: h.Leads[account][0], Other: h.world.NewID()},
 		event.ArrivalQuarantined{
+			IntakeID: intakeID, ReceivedAt: at, ExpiresAt: at.AddDate(0, 0, 30),
 			Reasons: []event.ArrivalReason{{Field: "phone", Message: "must be a \"number\""}, {
 				Field: "email", Message: "must be valid",
 			}},
@@ -227,7 +231,7 @@ func (h *History) arrival(t testing.TB, account string) {
 		event.ArrivalFetched{Raw: event.ArrivalRaw{Body: "fetched"}},
 	}
 	facts := []event.Data{event.ArrivalReceived{
-		IntakeID: pick(h, "", h.world.NewID()), TokenID: pick(h, "", h.world.NewID()), ReceivedAt: at,
+		IntakeID: intakeID, TokenID: pick(h, "", h.world.NewID()), ReceivedAt: at,
 		ExpiresAt: at.AddDate(0, 0, 30),
 		Raw:       event.ArrivalRaw{Body: "posted"},
 	}}
@@ -304,6 +308,7 @@ func (h *History) intake(t testing.TB, account string) {
 		}),
 		GraphURL: pick(h, "", "https://graph.example.com"),
 	}
+	id := h.world.NewID()
 	if live := h.Intakes[account]; len(live) > 0 && h.random.IntN(3) > 0 {
 		h.world.Append(t, account, event.IntakeStream(live[len(live)-1]), pick[event.Data](h,
 			event.IntakeChanged{
@@ -311,10 +316,11 @@ func (h *History) intake(t testing.TB, account string) {
 			}, event.IntakeChanged{IntakeSettings: settings, Changed: []string{"enabled", "secret"}},
 			event.IntakeRotated{}, event.IntakeSilent{Since: Start},
 			event.IntakeResumed{ArrivedAt: Start.Add(time.Hour)}, event.IntakeDeleted{},
+			event.IntakeFailing{Since: Start, ArrivalID: id, Error: "phone or email is required"},
+			event.IntakeRecovered{CapturedAt: Start.Add(time.Hour)},
 		))
 		return
 	}
-	id := h.world.NewID()
 	h.world.Append(t, account, event.IntakeStream(id), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
 	h.Intakes[account] = append(h.Intakes[account], id)
 }

@@ -482,12 +482,14 @@ CREATE TABLE views.intake (
     created_at timestamp with time zone NOT NULL,
     enabled_at timestamp with time zone NOT NULL,
     silent_since timestamp with time zone,
+    failing_since timestamp with time zone,
     demo boolean NOT NULL,
     deleted boolean NOT NULL DEFAULT false,
     CONSTRAINT intake_id PRIMARY KEY (intake_id)
 );
 CREATE INDEX intake_demo ON views.intake USING btree (account) WHERE demo;
 CREATE INDEX intake_expect ON views.intake USING btree (intake_id) WHERE (enabled AND (NOT deleted) AND ((expect IS NOT NULL) OR (silent_since IS NOT NULL)));
+CREATE INDEX intake_failing ON views.intake USING btree (intake_id) WHERE ((failing_since IS NOT NULL) AND (NOT deleted));
 CREATE INDEX intake_newest ON views.intake USING btree (account, created_at DESC, intake_id DESC) WHERE (NOT deleted);
 COMMENT ON TABLE views.intake IS 'Intakes, also the deleted ones. Their secrets are in secret.intake.';
 COMMENT ON COLUMN views.intake.settings IS 'As on the log: name, kind, source and the others; absent ones have their default.';
@@ -496,7 +498,26 @@ COMMENT ON COLUMN views.intake.secret_id IS 'Id of the event that set the secret
 COMMENT ON COLUMN views.intake.old_until IS 'Until when the secret before a rotation holds too; NULL: it does not.';
 COMMENT ON COLUMN views.intake.enabled_at IS 'When it was last enabled.';
 COMMENT ON COLUMN views.intake.silent_since IS 'NULL: it is not silent.';
+COMMENT ON COLUMN views.intake.failing_since IS 'When the first of the latest arrivals was quarantined; NULL: it does not fail.';
 COMMENT ON COLUMN views.intake.demo IS 'It has the account''s demo data.';
+
+CREATE TABLE views.intake_run (
+    intake_id text COLLATE "C" NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    failed bigint NOT NULL,
+    since timestamp with time zone,
+    arrival_id text COLLATE "C" NOT NULL,
+    error text NOT NULL,
+    captured_at timestamp with time zone,
+    CONSTRAINT intake_run_intake PRIMARY KEY (intake_id)
+);
+CREATE INDEX intake_run_reported ON views.intake_run USING btree (intake_id) WHERE (failed >= 3);
+COMMENT ON TABLE views.intake_run IS 'How the latest arrivals of an intake ended. An intake that never had one quarantined has no row.';
+COMMENT ON COLUMN views.intake_run.failed IS 'How many of the latest were quarantined one after the other, but by a pause.';
+COMMENT ON COLUMN views.intake_run.since IS 'When the first of them was quarantined; NULL: there is none.';
+COMMENT ON COLUMN views.intake_run.arrival_id IS 'The latest of them.';
+COMMENT ON COLUMN views.intake_run.error IS 'Why the latest was quarantined.';
+COMMENT ON COLUMN views.intake_run.captured_at IS 'When a capture ended the run before; NULL: none did.';
 
 CREATE TABLE views.lead (
     lead_id text COLLATE "C" NOT NULL,

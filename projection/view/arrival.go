@@ -17,11 +17,13 @@ import (
 
 // Arrival has a row for each recorded arrival: those at intakes, and those of the API that were quarantined. It has no
 // personal data. A split gives captured arrivals to the lead that leaves, so that they are erased with that lead.
+//
+// An intake has a row with how its latest arrivals ended.
 type Arrival struct{}
 
 func (Arrival) Name() string     { return schema.Arrival }
 func (Arrival) Version() int     { return 1 }
-func (Arrival) Tables() []string { return []string{"arrival"} }
+func (Arrival) Tables() []string { return []string{"arrival", "intake_run"} }
 func (Arrival) Filter() eventstore.Filter {
 	return eventstore.Filter{
 		StreamPrefixes: []string{event.ArrivalPrefix, event.LeadPrefix},
@@ -47,8 +49,15 @@ func (Arrival) Prepare(batch []projection.Event) projection.Write {
 	var fresh []arrivalRow
 	index := map[string]int{}
 	var known []*projection.Event // of other arrivals
+	var outcomes []outcome
 	for i := range batch {
 		e := &batch[i]
+		if o, is := outcomeOf(e); is {
+			if at, here := index[e.Stream]; here && o.intakeID == "" {
+				o.intakeID = fresh[at].IntakeID
+			}
+			outcomes = append(outcomes, o)
+		}
 		at, here := index[e.Stream]
 		if received, ok := e.Data.(event.ArrivalReceived); ok && e.Revision == 0 {
 			received.Raw, received.DeliveryID = event.ArrivalRaw{}, ""
@@ -70,7 +79,10 @@ func (Arrival) Prepare(batch []projection.Event) projection.Write {
 		err := created.insert(ctx, tx, "arrival", "arrival_id", "position", "account", "intake_id", "token_id",
 			"received_at", "expires_at",
 			"state", "reasons", "warnings", "lead_id", "other_lead_id", "kept")
-		if err != nil || len(known) == 0 {
+		if err != nil {
+			return err
+		}
+		if err := applyOutcomes(ctx, tx, outcomes); err != nil || len(known) == 0 {
 			return err
 		}
 		var statements pgx.Batch

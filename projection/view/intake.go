@@ -72,6 +72,10 @@ func queueIntake(to *pgx.Batch, id string, e projection.Event) error {
 		change = to.Queue(`UPDATE intake SET silent_since = $2 WHERE intake_id = $1`, id, data.Since)
 	case event.IntakeResumed:
 		change = to.Queue(`UPDATE intake SET silent_since = NULL WHERE intake_id = $1`, id)
+	case event.IntakeFailing:
+		change = to.Queue(`UPDATE intake SET failing_since = $2 WHERE intake_id = $1`, id, data.Since)
+	case event.IntakeRecovered:
+		change = to.Queue(`UPDATE intake SET failing_since = NULL WHERE intake_id = $1`, id)
 	case event.IntakeDeleted:
 		change = to.Queue(`UPDATE intake SET deleted = true WHERE intake_id = $1`, id)
 	default:

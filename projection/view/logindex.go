@@ -40,6 +40,7 @@ func (LogIndex) Filter() eventstore.Filter {
 	return eventstore.Filter{StreamPrefixes: []string{
 		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix,
 		event.VisitorPrefix, event.RefusedPrefix, event.IntakePrefix,
+		event.ArrivalPrefix,
 	}}
 }
 

@@ -422,9 +422,16 @@ func (m treeMetrics) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-func silenceMetric(s *worker.Silence) prometheus.Collector {
+func silentMetric(w *worker.IntakeWatch) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "leadlog_intakes_silent",
 		Help: "Intakes at which nothing has arrived for longer than their owners expect.",
-	}, func() float64 { return float64(s.Silent()) })
+	}, func() float64 { return float64(w.Silent()) })
+}
+
+func failingMetric(w *worker.IntakeWatch) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "leadlog_intakes_failing",
+		Help: "Intakes whose latest arrivals were quarantined one after the other.",
+	}, func() float64 { return float64(w.Failing()) })
 }

@@ -83,7 +83,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 			Pool: a.pool, Leases: a.leases, Store: a.store, Log: a.log, Filters: a.filters, End: a.endReplay,
 			Budget: a.replayBudget,
 		}.Run,
-		a.silence.Run,
+		a.watch.Run,
 		resubmit.Worker{
 			Queue: a.resubmissions(), Resubmit: resubmit.Commands(a.Directory, a.Handlers, a.log), Log: a.log,
 		}.Run,

@@ -66,7 +66,7 @@ type App struct {
 	uses      *command.Uses
 	Handlers  *command.Handlers
 	leads     *eventstore.Folds[lead.State]
-	silence   *worker.Silence
+	watch     *worker.IntakeWatch
 	logTree   *transparency.Publisher
 	reader    *query.Reader
 	Codes     *console.Codes // in links that sign in
@@ -202,7 +202,7 @@ func (a *App) wireViews(views string, claims claim.Names) (err error) {
 	})
 	a.reader = query.New(a.pool, a.store, query.WithTail(a.tail), query.WithLeads(a.leads), query.WithClaims(claims),
 		query.WithErasedForm(sealed.AsErased))
-	a.silence = &worker.Silence{Query: a.reader, Handlers: a.Handlers, Store: a.store, Log: a.log, Now: time.Now}
+	a.watch = &worker.IntakeWatch{Query: a.reader, Handlers: a.Handlers, Store: a.store, Log: a.log, Now: time.Now}
 	return err
 }
 
@@ -213,7 +213,8 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 	registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		viewMetrics{a.runner, a.fanOut}, useMetrics{a.uses}, a.delivered, a.fetched, a.appends,
-		poolMetrics{a.pool, a.appends.store}, buildMetric(), silenceMetric(a.silence), treeMetrics{a.logTree})
+		poolMetrics{a.pool, a.appends.store}, buildMetric(), silentMetric(a.watch), failingMetric(a.watch),
+		treeMetrics{a.logTree})
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
 		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory,

@@ -15,18 +15,18 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// watcher returns the Silence of a process with a fixed clock.
-func watcher(w *projectiontest.World, now time.Time) *Silence {
+// watcher returns the IntakeWatch of a process with a fixed clock.
+func watcher(w *projectiontest.World, now time.Time) *IntakeWatch {
 	clock := func() time.Time { return now }
 	log := slog.New(slog.DiscardHandler)
-	return &Silence{
+	return &IntakeWatch{
 		Query:    query.New(w.Pool, w.Store, query.WithClock(clock)),
 		Handlers: command.NewHandlers(command.Options{Store: w.Store, Log: log, Now: clock}),
 		Store:    w.Store, Log: log, Now: clock,
 	}
 }
 
-func TestSilence_ReportedOnce(t *testing.T) {
+func TestIntakeWatch_SilenceReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	create := func(expect string, events ...event.Data) string {
@@ -94,4 +94,71 @@ func TestSilence_ReportedOnce(t *testing.T) {
 	runOnce(now.Add(2 * time.Hour))
 	require.Equal(t, [][]string{{"intake.silent", "intake.resumed", "intake.silent"}, {"intake.silent"}, {}, deleted},
 		reported(quiet, busy, unmonitored, deletedIntake))
+}
+
+func TestIntakeWatch_FailureReportedOnce(t *testing.T) {
+	t.Parallel()
+	w := projectiontest.New(t)
+	now := projectiontest.Start.Add(3 * time.Hour)
+	intakeID := w.NewID()
+	w.Append(t, "acme", event.IntakeStream(intakeID), event.IntakeCreated{
+		IntakeSettings: event.IntakeSettings{Name: "Site", Kind: "form", Source: "website", Enabled: true}, Slot: 1,
+	})
+	arrive := func(reasons ...event.ArrivalReason) string {
+		stream := event.ArrivalStream(w.NewID())
+		received := event.ArrivalReceived{IntakeID: intakeID, ReceivedAt: now, ExpiresAt: now.Add(time.Hour)}
+		if len(reasons) > 0 {
+			w.Append(t, "acme", stream, received, event.ArrivalQuarantined{IntakeID: intakeID, Reasons: reasons})
+		} else {
+			w.Append(t, "acme", stream, received, event.ArrivalCaptured{LeadID: w.NewID()})
+		}
+		return event.ArrivalID(stream)
+	}
+	check := func(want ...string) {
+		t.Helper()
+		for range 3 { // processes, one after the other
+			w.Project(t)
+			require.NoError(t, watcher(w, now).turn(t.Context()))
+		}
+		w.Project(t)
+		types := []string{}
+		for r, err := range w.Store.Read(t.Context(), event.IntakeStream(intakeID), 1) {
+			require.NoError(t, err)
+			require.Equal(t, "acme", r.Metadata.Account)
+			types = append(types, event.PublicName(r.Type))
+		}
+		require.Equal(t, append([]string{}, want...), types)
+	}
+	missing := event.ArrivalReason{Field: "phone", Message: "or email is required"}
+	paused := event.ArrivalReason{Field: "intake", Message: "was paused when it arrived"}
+	arrive(missing)
+	arrive(missing)
+	arrive(paused)
+	check()
+	last := arrive(missing)
+	check("intake.failing")
+
+	process := watcher(w, now)
+	require.NoError(t, process.turn(t.Context()))
+	require.EqualValues(t, 1, process.Failing())
+	record, err := process.Query.Intake(t.Context(), "acme", intakeID)
+	require.NoError(t, err)
+	require.Equal(t, "failing", record.State)
+	require.Equal(t, "phone or email is required", record.LastError)
+	require.Equal(t, last, record.LastFailedID)
+	require.False(t, time.Time(record.FailingSince).IsZero())
+
+	arrive(missing)
+	check("intake.failing")
+	arrive()
+	arrive()
+	check("intake.failing", "intake.recovered")
+	record, err = process.Query.Intake(t.Context(), "acme", intakeID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"active", "", ""}, []string{record.State, record.LastError, record.LastFailedID})
+	require.True(t, time.Time(record.FailingSince).IsZero())
+	for range 3 {
+		arrive(missing)
+	}
+	check("intake.failing", "intake.recovered", "intake.failing")
 }
