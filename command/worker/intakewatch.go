@@ -24,18 +24,18 @@ type IntakeWatch struct {
 	Store    eventstore.Store
 	Log      *slog.Logger
 	Now      func() time.Time
-	silent   atomic.Int64 // intakes at the latest turn
+	silent   atomic.Int64 // intakes at the latest run
 	failing  atomic.Int64
 }
 
-// Run takes turns until the context is done. While views are rebuilt, turns may fail for hours.
+// Run runs until the context is done. While views are rebuilt, runs may fail for hours.
 func (w *IntakeWatch) Run(ctx context.Context) {
 	work := eventstore.Background{Work: "report silent and failing intakes", Interval: watchInterval, Log: w.Log}
-	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, w.turn(ctx) })
+	work.Run(ctx, func(ctx context.Context) (bool, error) { return false, w.runOnce(ctx) })
 }
 
-// turn waits until the views have every arrival up to now, so that none of them is missed, and reports what is due.
-func (w *IntakeWatch) turn(ctx context.Context) error {
+// runOnce waits until the views have every arrival up to now, so that none of them is missed, and reports what is due.
+func (w *IntakeWatch) runOnce(ctx context.Context) error {
 	now := w.Now()
 	head, err := w.Store.Head(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func (w *IntakeWatch) turn(ctx context.Context) error {
 	return failed
 }
 
-// Silent returns how many intakes were silent at the latest turn.
+// Silent returns how many intakes were silent at the latest run.
 func (w *IntakeWatch) Silent() int64 { return w.silent.Load() }
 
-// Failing returns how many intakes failed at the latest turn.
+// Failing returns how many intakes failed at the latest run.
 func (w *IntakeWatch) Failing() int64 { return w.failing.Load() }

@@ -118,7 +118,7 @@ func TestIntakeWatch_FailureReportedOnce(t *testing.T) {
 		t.Helper()
 		for range 3 { // processes, one after the other
 			w.Project(t)
-			require.NoError(t, watcher(w, now).turn(t.Context()))
+			require.NoError(t, watcher(w, now).runOnce(t.Context()))
 		}
 		w.Project(t)
 		types := []string{}
@@ -139,7 +139,7 @@ func TestIntakeWatch_FailureReportedOnce(t *testing.T) {
 	check("intake.failing")
 
 	process := watcher(w, now)
-	require.NoError(t, process.turn(t.Context()))
+	require.NoError(t, process.runOnce(t.Context()))
 	require.EqualValues(t, 1, process.Failing())
 	record, err := process.Query.Intake(t.Context(), "acme", intakeID)
 	require.NoError(t, err)
