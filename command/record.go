@@ -47,6 +47,15 @@ func (h *Handlers) Reveal(ctx context.Context, cmd Reveal) error {
 	return notRecorded(h.record(ctx, cmd.sample()))
 }
 
+// RevealLeads is Reveal for the leads of a list, in one append.
+func (h *Handlers) RevealLeads(ctx context.Context, caller Caller, ids ...string) error {
+	samples := make([]accessSample, len(ids))
+	for i, id := range ids {
+		samples[i] = Reveal{Caller: caller, What: RevealOne, LeadID: id}.sample()
+	}
+	return notRecorded(h.record(ctx, samples...))
+}
+
 // ErrNotRecorded means that personal data are not shown because the log, which must have a record of it first, cannot
 // be written. It comes with eventstore.ErrUnavailable.
 var ErrNotRecorded = errors.New("personal data are shown only once the log has a record of it")
@@ -93,20 +102,39 @@ type sampleCache = lru.Cache[string, struct{}]
 
 const sampleCacheSize = 20_000 // a few MiB
 
-// record appends a sample, unless it is on the log.
-func (h *Handlers) record(ctx context.Context, s accessSample) error {
+// record appends samples in one append, except those that are on the log.
+func (h *Handlers) record(ctx context.Context, samples ...accessSample) error {
 	at := h.timestamp()
-	stream := s.stream(at)
-	if _, recorded := h.samples.Get(stream); recorded {
+	var missing []accessSample
+	var writes []eventstore.Write
+	for _, s := range samples {
+		stream := s.stream(at)
+		if _, recorded := h.samples.Get(stream); recorded {
+			continue
+		}
+		write, err := h.write(s.caller.ofRecord(), stream, eventstore.NoStream, at, s.fact)
+		if err != nil {
+			return err
+		}
+		missing, writes = append(missing, s), append(writes, write)
+	}
+	if len(writes) == 0 {
 		return nil
 	}
-	write, err := h.write(s.caller.ofRecord(), stream, eventstore.NoStream, at, s.fact)
-	if err != nil {
-		return err
-	}
-	_, err = h.store.Append(ctx, write)
-	if _, conflict := errors.AsType[*eventstore.ConflictError](err); err == nil || conflict {
-		h.samples.Add(stream, struct{}{})
+	_, err := h.store.Append(ctx, writes...)
+	_, conflict := errors.AsType[*eventstore.ConflictError](err)
+	switch {
+	case conflict && len(missing) > 1: // some were recorded by another process
+		for _, s := range missing {
+			if err := h.record(ctx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	case err == nil || conflict:
+		for _, write := range writes {
+			h.samples.Add(write.Stream, struct{}{})
+		}
 		return nil
 	}
 	return err

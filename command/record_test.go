@@ -11,6 +11,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
@@ -67,6 +68,35 @@ func TestReading_RecordedOncePerMinute(t *testing.T) {
 	now = now.Add(time.Minute)
 	read("user:ann", lead)
 	require.Equal(t, 4, recorded())
+}
+
+// Leads of a list are recorded in one append, except those that were recorded in this minute, here or by another
+// process.
+func TestReading_OfList(t *testing.T) {
+	t.Parallel()
+	on := inMemory()
+	var processes []*command.Handlers
+	for range 2 {
+		processes = append(processes, command.NewHandlers(command.Options{
+			Store: start(t, on).store, Log: quiet(), Now: func() time.Time { return noon },
+		}))
+	}
+	a, b, c := ulid.Make().String(), ulid.Make().String(), ulid.Make().String()
+	caller := command.Caller{Account: "acme", Actor: "user:ann", RequestID: "r"}
+	recorded := func() (leads []string) {
+		for _, e := range storetest.Events(t, on.log, eventstore.Filter{Types: []string{"data.revealed.v1"}}) {
+			fact, err := e.Fact()
+			require.NoError(t, err)
+			leads = append(leads, fact.Data.(event.DataRevealed).LeadID)
+		}
+		return leads
+	}
+	require.NoError(t, processes[0].RevealLeads(t.Context(), caller))
+	require.Empty(t, recorded())
+	require.NoError(t, processes[0].RevealLeads(t.Context(), caller, a, b))
+	require.NoError(t, processes[0].RevealLeads(t.Context(), caller, a, b))
+	require.NoError(t, processes[1].RevealLeads(t.Context(), caller, a, c, b))
+	require.Equal(t, []string{a, b, c}, recorded())
 }
 
 // A search is answered while the log is down, and recorded later. A reveal or an export fails.
