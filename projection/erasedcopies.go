@@ -155,8 +155,8 @@ func DeleteFromCopies(ctx context.Context, tx pgx.Tx, gone Forgotten) error {
 // discounting extends a statement that deletes leads: it also subtracts their won values from the table of wins.
 func discounting(remove, wins string) string {
 	return `
-		WITH gone AS (` + remove + ` RETURNING account, (created_at AT TIME ZONE 'UTC')::date AS day, source, status,
-			won),
+		WITH gone AS (` + remove + ` RETURNING account, source, status, won,
+		       (coalesce((state ->> 'openedAt')::timestamptz, created_at) AT TIME ZONE 'UTC')::date AS day),
 		     lost AS (SELECT account, day, source, count(*) AS leads, coalesce(sum(won), 0) AS value
 		                FROM gone WHERE status = 'won' GROUP BY account, day, source)
 		UPDATE ` + wins + ` AS d SET leads = d.leads - lost.leads, value = trim_scale(d.value - lost.value)

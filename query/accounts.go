@@ -84,7 +84,7 @@ const usage = `
 	SELECT days.day::timestamp AT TIME ZONE 'UTC', coalesce(arrivals - lines, 0)::bigint, coalesce(lines, 0)::bigint,
 	       coalesce(refused, 0)::bigint, coalesce(queued, 0)::bigint
 	  FROM (SELECT $2::date + n AS day FROM generate_series(0, $3::integer - 1) AS n) AS days
-	  LEFT JOIN (SELECT day, sum(created + merged + refused) AS arrivals, sum(lines) AS lines, sum(refused) AS refused
+	  LEFT JOIN (SELECT day, sum(recorded) AS arrivals, sum(lines) AS lines, sum(refused) AS refused
 	               FROM views.source_day WHERE account = $1 AND day >= $2::date GROUP BY day) AS arrived USING (day)
 	  LEFT JOIN delivery.account_day AS sent ON sent.account = $1 AND sent.day = days.day
 	 ORDER BY days.day DESC`

@@ -147,6 +147,7 @@ const sourceReport = `
 	  FROM (SELECT date_trunc($2, day::timestamp)::date AS start, source, created, merged, refused, leads, value
 	          FROM (SELECT day, source, created, merged, refused, 0 AS leads, 0 AS value
 	                  FROM views.source_day WHERE account = $1 AND day >= $3::date AND day < $4::date
+	                   AND created + merged + refused > 0
 	                 UNION ALL
 	                SELECT day, source, 0, 0, 0, leads, value
 	                  FROM views.won_day WHERE account = $1 AND day >= $3::date AND day < $4::date) AS days

@@ -27,8 +27,8 @@ func TestSourceReport_SumsDays(t *testing.T) {
 			     won AS (INSERT INTO views.won_day (account, day, source, leads, value) SELECT $1, day, 'api', n, n / 2
 			       FROM counted),
 			     sent AS (INSERT INTO delivery.account_day (account, day, queued) SELECT $1, day, 5 * n FROM counted)
-			INSERT INTO views.source_day (account, day, source, created, merged, refused, lines)
-			SELECT $1, day, source, n, 10 * n, 100 * n, n
+			INSERT INTO views.source_day (account, day, source, created, merged, refused, recorded, lines)
+			SELECT $1, day, source, n, 10 * n, 100 * n, 111 * n, n
 			FROM counted, unnest(ARRAY['api', 'website']) AS source`, account, factor, first)
 	}
 	reader := query.New(w.Pool, w.Store)

@@ -52,7 +52,10 @@ type State struct {
 	Origins   []event.SplitOrigin           `json:"origins,omitzero"`
 	Consents  map[string]event.ConsentState `json:"consents,omitzero"` // the latest of each purpose
 	CreatedAt time.Time                     `json:"createdAt,omitzero"`
-	UpdatedAt time.Time                     `json:"updatedAt,omitzero"`
+	// OpenedAt is when the arrival that created the lead was received, if its fact is later; zero otherwise, and after
+	// a split.
+	OpenedAt  time.Time `json:"openedAt,omitzero"`
+	UpdatedAt time.Time `json:"updatedAt,omitzero"`
 	// ArrivedAt is when the latest arrival was received, if no change followed and its fact is later; zero otherwise.
 	ArrivedAt time.Time `json:"arrivedAt,omitzero"`
 }
@@ -164,6 +167,9 @@ func (s *State) create(fact *event.Fact, data *event.LeadCreated) {
 	}
 	s.see(data.SeenAt(fact.At), s.Phones, s.Emails)
 	s.active(fact, data.SeenAt(fact.At))
+	if seen := data.SeenAt(fact.At); seen.Before(fact.At) {
+		s.OpenedAt = seen
+	}
 	s.Sources = []SourceEntry{CreatedSourceEntry(fact, data)}
 }
 

@@ -58,7 +58,9 @@ func demoPosts(now time.Time) (posts []demoPost) {
 		}
 		fields["metadata"] = metadata
 		post := demoPost{key: fmt.Sprintf("%d-%d", i, touch), body: map[string]jsontext.Value{}}
-		post.at = now.AddDate(0, 0, -daysAgo).Add(-time.Duration(i*37%660) * time.Minute)
+		if post.at = now; daysAgo > 0 { // the last one comes after the intake was created
+			post.at = now.AddDate(0, 0, -daysAgo).Add(-time.Duration(i*37%660) * time.Minute)
+		}
 		for name, value := range fields {
 			post.body[name] = mustJSON(value)
 		}
@@ -75,7 +77,7 @@ func demoPosts(now time.Time) (posts []demoPost) {
 			add(i, touch, first*(3-touch)/4, map[string]any{"email": email})
 		}
 	}
-	add(len(demoNames), 0, 1, map[string]any{"name": "Wrong Number", "phone": "12345"})
+	add(len(demoNames), 0, 0, map[string]any{"name": "Wrong Number", "phone": "12345"})
 	slices.SortStableFunc(posts, func(a, b demoPost) int { return a.at.Compare(b.at) })
 	return posts
 }
@@ -96,7 +98,7 @@ func (v *visit) confirmDemo() (screen, error) {
 		Title: "Add demo data", Question: fmt.Sprintf("Add %d made-up leads to this account?", len(demoNames)),
 		Consequence: "They come in through an intake named “Demo data”, from several sources, with touches over " +
 			"the last 30 days, and some are won. " +
-			"Webhook endpoints receive them like real leads. You can remove them later; the daily counts keep them.",
+			"Webhook endpoints receive them like real leads. You can remove them later; counts by day keep them.",
 		Verb: "Add demo data", Action: v.path("/demo"), Back: v.path("/"),
 	}}, nil
 }

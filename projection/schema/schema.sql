@@ -600,14 +600,16 @@ CREATE TABLE views.source_day (
     created bigint NOT NULL,
     merged bigint NOT NULL,
     refused bigint NOT NULL,
+    recorded bigint NOT NULL DEFAULT 0,
     lines bigint NOT NULL DEFAULT 0,
     CONSTRAINT source_day_key PRIMARY KEY (account, day, source)
 );
-COMMENT ON TABLE views.source_day IS 'What became of the arrivals of a day (UTC), by the source that each came from.';
+COMMENT ON TABLE views.source_day IS 'What became of the arrivals of a day (UTC), by the source that each came from. A day is the one on which the person came.';
 COMMENT ON COLUMN views.source_day.created IS 'Arrivals that opened a lead: first touches.';
 COMMENT ON COLUMN views.source_day.merged IS 'Arrivals that merged into a lead: later touches.';
 COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with a conflict.';
-COMMENT ON COLUMN views.source_day.lines IS 'Those of all these arrivals that were lines of a batch or of a file.';
+COMMENT ON COLUMN views.source_day.recorded IS 'Arrivals that were recorded on the day, whenever the person came: a file may have earlier ones.';
+COMMENT ON COLUMN views.source_day.lines IS 'Those of the recorded ones that were lines of a batch or of a file.';
 
 CREATE TABLE views.time_index (
     "position" bigint NOT NULL,

@@ -119,7 +119,7 @@ func TestLead_StateJSON(t *testing.T) {
 		"Phase ID Revision Account ContactUID LeadFields Name Phone Email Status Temperature OpportunityID "+
 			"OpportunityValue "+
 			"CustomFields NameDerived Phones Emails FirstSeen Source Sources Metadata VisitorIDs Joined JoinedInto "+
-			"Origins Consents CreatedAt UpdatedAt ArrivedAt",
+			"Origins Consents CreatedAt OpenedAt UpdatedAt ArrivedAt",
 		strings.Join(fields, " "), "lead.State has changed: give LeadView a new version")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	written := view.AppendState(nil, &lead.State{
@@ -131,13 +131,13 @@ func TestLead_StateJSON(t *testing.T) {
 		Sources: []lead.SourceEntry{{Source: "api"}}, Metadata: map[string]jsontext.Value{},
 		VisitorIDs: []string{"V"}, CreatedAt: at, UpdatedAt: at.Add(time.Second),
 		Consents:  map[string]event.ConsentState{"call": {Granted: true, At: at, Words: "00"}},
-		ArrivedAt: at.Add(time.Millisecond),
+		ArrivedAt: at.Add(time.Millisecond), OpenedAt: at.Add(-time.Second),
 	})
 	require.Equal(t,
 		`{"revision":7,"contactUID":"C","name":"Asha","status":"new","opportunityId":"O","opportunityValue":"1.0",`+
 			`"customFields":{"city":"Pune"},"nameDerived":true,"emails":[],"metadata":{},"visitorIds":["V"],`+
 			`"consents":{"call":{"granted":true,"at":"2026-01-02T03:04:05.006Z","words":"00"}},`+
-			`"updatedAt":"2026-01-02T03:04:06.006Z","arrivedAt":"2026-01-02T03:04:05.007Z"}`,
+			`"openedAt":"2026-01-02T03:04:04.006Z","updatedAt":"2026-01-02T03:04:06.006Z","arrivedAt":"2026-01-02T03:04:05.007Z"}`,
 		string(written))
 }
 

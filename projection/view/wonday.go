@@ -31,8 +31,12 @@ func worthOf(state *lead.State) (w worth, won bool) {
 	if state.Phase != lead.Live || strings.ToLower(state.Status) != wonStatus {
 		return w, false
 	}
+	opened := state.OpenedAt
+	if opened.IsZero() {
+		opened = state.CreatedAt
+	}
 	return worth{
-		sourceDay{state.Account, state.CreatedAt.UTC().Truncate(24 * time.Hour), state.Source}, state.OpportunityValue,
+		sourceDay{state.Account, opened.UTC().Truncate(24 * time.Hour), state.Source}, state.OpportunityValue,
 	}, true
 }
 
