@@ -258,10 +258,11 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 		}
 	}
 	t := newTable("program", "captures a second", "processor time of one: service, database", "together",
-		"to the first", "p50, p99")
+		"to the first", "transactions, bytes of WAL", "p50, p99")
 	for _, build := range builds {
 		t.row(filepath.Base(build.program), count(median(build.rate)), build.processor(), millis(build.cost()),
 			times(float64(build.cost())/float64(builds[0].cost())),
+			fmt.Sprintf("%.2f, %.0f", median(build.transactions), median(build.wal)),
 			millis(median(build.p50))+", "+millis(median(build.p99)))
 	}
 	t.print()
@@ -272,6 +273,7 @@ func (b *againstBenchmark) Run(ctx context.Context) error {
 type figures struct {
 	rate                  []float64       // captures a second
 	inService, inDatabase []time.Duration // processor time of a capture, with its views
+	transactions, wal     []float64       // of one: transactions of PostgreSQL, bytes for its write-ahead log
 	behind                []time.Duration // until the views had read everything
 	p50, p99              []time.Duration // of the answers
 }
@@ -287,6 +289,10 @@ func (f *figures) captured(
 	}
 	var l load
 	var behind time.Duration
+	transactions, wal, err := r.written(ctx, s.database)
+	if err != nil {
+		return err
+	}
 	service, database, err := r.spent(s.process, func() (err error) {
 		if l, err = post(ctx, s.base, to, connections, duration, rate, next); err != nil {
 			return err
@@ -299,7 +305,13 @@ func (f *figures) captured(
 	if err != nil {
 		return err
 	}
+	transactionsAfter, walAfter, err := r.written(ctx, s.database)
+	if err != nil {
+		return err
+	}
 	n := time.Duration(max(1, len(l.latencies)))
+	f.transactions = append(f.transactions, (transactionsAfter-transactions)/float64(n))
+	f.wal = append(f.wal, (walAfter-wal)/float64(n))
 	f.rate, f.behind = append(f.rate, l.rate()), append(f.behind, behind)
 	f.inService, f.inDatabase = append(f.inService, service/n), append(f.inDatabase, database/n)
 	f.p50, f.p99 = append(f.p50, l.quantile(0.5)), append(f.p99, l.quantile(0.99))

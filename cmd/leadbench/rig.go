@@ -153,6 +153,19 @@ func (r *rig) spent(p *process, call func() error) (program, database time.Durat
 	return program - programBefore, database - databaseBefore, err
 }
 
+// written is how many transactions PostgreSQL has counted in a database, and the bytes of its write-ahead log. Sessions
+// report their transactions within a second.
+func (r *rig) written(ctx context.Context, database string) (transactions, wal float64, err error) {
+	conn, err := pgx.Connect(ctx, r.superuserURL())
+	if err != nil {
+		return 0, 0, err
+	}
+	defer conn.Close(ctx)
+	err = conn.QueryRow(ctx, `SELECT (xact_commit + xact_rollback)::float8, (pg_current_wal_lsn() - '0/0')::float8
+		FROM pg_stat_database WHERE datname = $1`, database).Scan(&transactions, &wal)
+	return transactions, wal, err
+}
+
 // processor is the processor time of PostgreSQL since its start, of its processes that run and those that have ended.
 func (r *rig) processor() (time.Duration, error) {
 	file, err := os.ReadFile(filepath.Join(r.server.Dir(), "postgres", "postmaster.pid"))

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,7 +36,8 @@ type service struct {
 	jwt   string
 	env   []string // of the program
 	// secret signs JWTs
-	secret string
+	secret   string
+	database string // its name
 }
 
 // newService runs leadlog on a database of its own in a new rig. Stop ends both.
@@ -80,7 +82,12 @@ func (r *rig) serve(ctx context.Context, database string) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt), env: env, secret: secret}
+	parsed, err := url.Parse(database)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{base: "http://" + address, jwt: strings.TrimSpace(jwt), env: env, secret: secret,
+		database: strings.TrimPrefix(parsed.Path, "/")}
 	if s.process, err = launch(r.program, env, "serve"); err != nil {
 		return nil, err
 	}
@@ -106,8 +113,8 @@ func (s *service) createToken(ctx context.Context) (string, error) {
 }
 
 // call makes one request with the JWT and decodes the answer, which has to be 2xx.
-func (s *service) call(ctx context.Context, method, path, body string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, method, s.base+path, strings.NewReader(body))
+func (s *service) call(ctx context.Context, method, route, body string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, method, s.base+route, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -125,7 +132,7 @@ func (s *service) call(ctx context.Context, method, path, body string, into any)
 		return err
 	}
 	if response.StatusCode/100 != 2 {
-		return fmt.Errorf("%s %s: %s %s", method, path, response.Status, answer)
+		return fmt.Errorf("%s %s: %s %s", method, route, response.Status, answer)
 	}
 	return json.Unmarshal(answer, into)
 }
