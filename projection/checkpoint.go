@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -78,6 +79,7 @@ func (s seen) onLog(ctx context.Context, store eventstore.Store) (bool, error) {
 // database is a connection, or a pool of them.
 type database interface {
 	execer
+	Rows
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
@@ -208,49 +210,115 @@ func create(ctx context.Context, db database, p Projector, epoch string) (checkp
 	return c, err
 }
 
-// advance moves the checkpoint, but only from the state that this session wrote. A replay that replaces the view's
-// tables changes that state even at the same position: each replay has its own value of replay.
-func (c checkpoint) advance(ctx context.Context, db execer, b batch) (checkpoint, error) {
-	next := c
-	if next.position = b.position; len(b.events) > 0 {
-		next.seen = seenLast(b.events)
-	}
-	tag, err := db.Exec(ctx, `
-		UPDATE checkpoint SET position = $5, updated_at = now(), seen_stream = nullif($6, ''), seen_revision = $7,
-		  seen_event = $8
-		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $9
-		 AND replay = $10`,
-		c.projector, c.version, c.epoch, int64(c.position), int64(next.position),
-		next.seen.stream, int64(next.seen.revision), next.seen.event, c.seen.event, c.replay)
-	if err == nil && tag.RowsAffected() != 1 {
-		err = errOvertaken
-	}
-	if err != nil {
-		return c, err
-	}
-	return next, nil
+// step is a batch of a view that is to be written.
+type step struct {
+	checkpoint *checkpoint // moved by commit
+	batch
+	write Write // unless there are no events
 }
 
-// apply writes the checkpoint and a batch in one transaction, and returns the new checkpoint. The checkpoint is written
-// first: a replay locks its row while it replaces the view's tables, and a batch must not write to a table that is
-// about to be dropped. A batch without events is one statement.
-func (c checkpoint) apply(ctx context.Context, db database, b batch, write Write) (next checkpoint, err error) {
-	if len(b.events) == 0 {
-		return c.advance(ctx, db, b)
+// next is the checkpoint after the step.
+func (s step) next() checkpoint {
+	next := *s.checkpoint
+	if next.position = s.position; len(s.events) > 0 {
+		next.seen = seenLast(s.events)
 	}
-	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if next, err = c.advance(ctx, tx, b); err != nil {
-			return err
-		}
-		if err := write(ctx, tx); err != nil {
-			return fmt.Errorf("events at positions %d to %d: %w", b.events[0].Position, last(b.events), err)
-		}
-		return nil
-	})
+	return next
+}
+
+// advanceSQL moves checkpoints, but only from the state that this session wrote, and returns their projectors. A replay
+// that replaces the view's tables changes that state even at the same position: each replay has its own value of
+// replay. While it locks the checkpoint, others do not wait for it.
+const advanceSQL = `
+WITH step AS (
+    SELECT * FROM unnest($1::text[], $2::int[], $3::text[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[],
+      $8::text[], $9::bigint[], $10::text[])
+        AS s (projector, version, epoch, position, seen_event, replay, next_position, next_stream, next_revision,
+          next_event)
+), held AS (
+    SELECT c.projector FROM checkpoint c JOIN step s USING (projector)
+     WHERE c.version = s.version AND c.epoch = s.epoch AND c.position = s.position
+       AND coalesce(c.seen_event, '') = s.seen_event AND c.replay = s.replay
+       FOR NO KEY UPDATE OF c SKIP LOCKED
+)
+UPDATE checkpoint c
+   SET position = s.next_position, updated_at = now(), seen_stream = nullif(s.next_stream, ''),
+       seen_revision = s.next_revision, seen_event = s.next_event
+  FROM step s JOIN held USING (projector)
+ WHERE c.projector = s.projector
+RETURNING c.projector`
+
+// advance moves the checkpoints of steps. The error is errOvertaken with the first step whose checkpoint has another
+// state; some of the others may have been moved.
+func advance(ctx context.Context, db Rows, steps []step) (failed int, err error) {
+	type columns struct {
+		projectors, epochs, seen, streams, events    []string
+		versions                                     []int
+		positions, replays, nextPositions, revisions []int64
+	}
+	var c columns
+	for _, s := range steps {
+		next := s.next()
+		c.projectors, c.epochs = append(c.projectors, s.checkpoint.projector), append(c.epochs, s.checkpoint.epoch)
+		c.versions, c.seen = append(c.versions, s.checkpoint.version), append(c.seen, s.checkpoint.seen.event)
+		c.positions = append(c.positions, int64(s.checkpoint.position))
+		c.replays = append(c.replays, s.checkpoint.replay)
+		c.nextPositions = append(c.nextPositions, int64(next.position))
+		c.streams, c.events = append(c.streams, next.seen.stream), append(c.events, next.seen.event)
+		c.revisions = append(c.revisions, int64(next.seen.revision))
+	}
+	rows, err := db.Query(ctx, advanceSQL, c.projectors, c.versions, c.epochs, c.positions, c.seen, c.replays,
+		c.nextPositions, c.streams, c.revisions, c.events)
 	if err != nil {
-		return c, err
+		return unknown, err
 	}
-	return next, nil
+	moved, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return unknown, err
+	}
+	for i, s := range steps {
+		if !slices.Contains(moved, s.checkpoint.projector) {
+			return i, errOvertaken
+		}
+	}
+	return unknown, nil
+}
+
+// unknown is the failed step of an error that is not about one of them.
+const unknown = -1
+
+// commit writes batches of several views, and their checkpoints, in one transaction. If one fails, nothing is written,
+// and failed is which: unknown if the error is not about a step. The checkpoints are written first: a replay locks its
+// row while it replaces the view's tables, and a batch must not write to a table that is about to be dropped.
+func commit(ctx context.Context, db database, steps []step) (failed int, err error) {
+	if len(steps) == 1 && len(steps[0].events) == 0 {
+		failed, err = advance(ctx, db, steps)
+	} else {
+		err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) (err error) {
+			if failed, err = advance(ctx, tx, steps); err != nil {
+				return err
+			}
+			for i, s := range steps {
+				if len(s.events) == 0 {
+					continue
+				}
+				if err := s.write(ctx, tx); err != nil {
+					if failed = i; ctx.Err() != nil || tx.Conn().IsClosed() {
+						failed = unknown
+					}
+					return fmt.Errorf("events at positions %d to %d: %w", s.events[0].Position, last(s.events), err)
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return failed, err
+	}
+	for _, s := range steps {
+		*s.checkpoint = s.next()
+	}
+	return unknown, nil
 }
 
 // hold locks the checkpoint's row, so that other writers of the view wait: each of them writes this row first.

@@ -4,25 +4,19 @@ import "time"
 
 // ShortenIntervals shortens the intervals of a runner.
 func (r *Runner) ShortenIntervals() {
-	for _, w := range r.workers {
-		w.pace.stall = 50 * time.Millisecond
-		w.pace.takeover, w.pace.stale = 10*time.Millisecond, 10*time.Millisecond
-		w.pace.retry, w.pace.maxRetry = time.Millisecond, 20*time.Millisecond
-	}
+	r.pace.stall = 50 * time.Millisecond
+	r.pace.takeover, r.pace.stale = 10*time.Millisecond, 10*time.Millisecond
+	r.pace.retry, r.pace.maxRetry = time.Millisecond, 20*time.Millisecond
 }
 
 // AnalyzeAfter sets the number of events after which a runner analyzes tables.
 func (r *Runner) AnalyzeAfter(events int) {
-	for _, w := range r.workers {
-		w.pace.bulk = events
-	}
+	r.pace.bulk = events
 }
 
 // DisableRetries makes a runner's backoff endless.
 func (r *Runner) DisableRetries() {
-	for _, w := range r.workers {
-		w.pace.maxRetry = 1000 * time.Hour
-	}
+	r.pace.maxRetry = 1000 * time.Hour
 }
 
 // TakeLeaseOnce makes a replay fail at once while another one runs.

@@ -3,7 +3,8 @@
 //
 // A [Projector] turns events into rows. A [Runner] passes it the events in batches, and writes the checkpoint, which is
 // the view's position, in the transaction that writes the rows. So each event is applied exactly once, whenever the
-// process is killed, and a rebuilt view has the same rows.
+// process is killed, and a rebuilt view has the same rows. Views that keep up with the log share that transaction; one
+// that fails or is behind has its own.
 //
 // A projector runs in one process at a time: the process that has its lease. If two processes run it, because one has
 // not yet noticed that it lost the lease, each transaction still moves the checkpoint from the state that its process
@@ -38,9 +39,9 @@ type Projector interface {
 	// not skip events of an unknown type.
 	Filter() eventstore.Filter
 	// Apply writes the rows of a batch of events. The batch is in log order and follows the last applied batch. The
-	// runner writes the checkpoint in the same transaction and commits it. The session commits without waiting for the
-	// disk, since derived rows can be rebuilt. A projector whose rows cause effects outside of the database must set
-	// synchronous_commit in its transaction.
+	// runner writes the checkpoint in the same transaction, which other projectors may share, and commits it. The
+	// session commits without waiting for the disk, since derived rows can be rebuilt. A projector whose rows cause
+	// effects outside of the database must set synchronous_commit in its transaction.
 	Apply(ctx context.Context, tx pgx.Tx, batch []Event) error
 }
 

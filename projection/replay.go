@@ -407,12 +407,11 @@ func (b *builder) save(ctx context.Context, own prepared) error {
 	if len(own.events) == 0 && own.position < b.end && time.Since(b.savedAt) < emptyInterval {
 		return nil
 	}
-	next, err := b.checkpoint.apply(ctx, b.conn, own.batch, own.write)
-	if err != nil {
-		return err
+	_, err := commit(ctx, b.conn, []step{{&b.checkpoint, own.batch, own.write}})
+	if err == nil {
+		b.savedAt = time.Now()
 	}
-	b.checkpoint, b.savedAt = next, time.Now()
-	return nil
+	return err
 }
 
 // cut returns the events of a batch that the copy lacks, up to Until. The batch is shared by all copies. Times never

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -42,12 +41,15 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Runner runs projectors independently of each other: a failing projector does not delay the others.
+// Runner keeps the views of projectors up to date. Those that keep up with the log share a transaction for each page of
+// it. A failing projector, or one that is behind, has its own, so that it does not delay the others.
 type Runner struct {
 	store   eventstore.Store
+	tail    *eventstore.Tail
 	config  *pgxpool.Config // of the sessions that write views
 	leases  *schema.Leases
 	shared  bool // leases are closed by the caller
+	pace    *pace
 	workers []*worker
 }
 
@@ -94,19 +96,21 @@ func New(o Options) (*Runner, error) {
 	analyzing := &analyzer{config: config.ConnConfig.Copy(), schema: o.Schema, sem: make(chan struct{}, 1)}
 	schema.Bound(config.ConnConfig)
 	config.MinConns, config.MaxConns = 0, int32(min(len(o.Projectors), max(maxSessions, runtime.GOMAXPROCS(0))))
-	r := &Runner{store: o.Store, config: config, leases: o.Leases, shared: o.Leases != nil}
+	r := &Runner{
+		store: o.Store, tail: o.Tail, config: config, leases: o.Leases, shared: o.Leases != nil,
+		pace: &pace{
+			batch: o.Batch, minInterval: o.MinInterval, checkpoints: 100 * time.Millisecond, takeover: time.Second,
+			retry: 100 * time.Millisecond, maxRetry: 30 * time.Second, stall: time.Minute, stale: 3 * time.Second,
+			bulk: 10_000,
+		},
+	}
 	if !r.shared {
 		r.leases = schema.NewLeases(config.ConnConfig)
 	}
 	for _, p := range o.Projectors {
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, leases: r.leases, analyzer: analyzing,
-			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch,
-			pace: pace{
-				batch: o.Batch, minInterval: o.MinInterval, checkpoints: 100 * time.Millisecond, takeover: time.Second,
-				retry: 100 * time.Millisecond, maxRetry: 30 * time.Second, stall: time.Minute, stale: 3 * time.Second,
-				bulk: 10_000,
-			},
+			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch, pace: r.pace,
 			status: Status{Name: p.Name(), State: Standby},
 		})
 	}
@@ -137,7 +141,12 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 	defer pool.Close()
 	var running sync.WaitGroup
+	together := newGroup(ctx, r.tail, pool, r.pace)
+	together.shared = true
 	for _, w := range r.workers {
+		if len(r.workers) > 1 {
+			w.together = together
+		}
 		running.Go(func() { w.run(ctx, pool) })
 	}
 	running.Wait()
@@ -204,7 +213,8 @@ type worker struct {
 	analyzer  *analyzer
 	log       *slog.Logger
 	watch     func(Applied) // may be nil
-	pace      pace
+	pace      *pace
+	together  *group // of the views that keep up; nil: this is the only one
 
 	// limit is the maximum number of events in the next transaction. It falls to one after a failure and doubles with
 	// every success, so that all events before a failing one are applied, and the error names that event.
@@ -339,17 +349,21 @@ func (w *worker) stalled(s Status) bool {
 
 // session is the time in which this process has the lease: it applies events until an error. When the lease is lost,
 // another process may apply events before this one notices. The checkpoint still orders their transactions: see
-// checkpoint.advance.
+// advanceSQL.
 type session struct {
 	*worker
+	ctx         context.Context // of the lease
 	pool        *pgxpool.Pool
 	checkpoint  checkpoint
+	taken       eventstore.Position // up to here, events are applied or not for this view
+	moved       time.Time           // when the checkpoint was written last
+	filter      eventstore.Filter
 	chosen      func(Event) bool // whether the projector needs an event; nil: it needs all
 	maintenance Maintenance      // nil: the projector has none
 	maintainAt  time.Time        // maintenance is due no earlier
 	written     int              // events since the tables were last analyzed
 	analyzing   sync.WaitGroup
-	events      []Event // of the latest batch; the next one uses the same memory
+	left        chan error // receives why the session has left its group
 }
 
 // serve waits for the lease and runs one session, which always ends with an error.
@@ -359,7 +373,7 @@ func (w *worker) serve(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	defer lease.Release()
-	s := session{worker: w, pool: pool}
+	s := session{worker: w, pool: pool, filter: w.projector.Filter()}
 	err = s.run(lease.Context)
 	if lease.Context.Err() != nil {
 		pool.Reset() // the server may have restarted, which ends all sessions
@@ -399,106 +413,43 @@ func (s *session) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	s.taken = s.checkpoint.position
 	s.opened(s.checkpoint.position, head)
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.analyzing.Wait()
 	defer cancel()
-	return s.follow(ctx)
-}
-
-// follow applies the recorded events, then new ones as they are appended.
-func (s *session) follow(ctx context.Context) error {
-	f := s.tail.Follow(eventstore.Start{
-		After: s.checkpoint.position, Since: s.checkpoint.written, Filter: s.projector.Filter(),
-	})
-	defer f.Close()
-	var written time.Time
-	for behind := false; ; {
-		if err := s.maintain(ctx, f, behind); err != nil {
+	for s.ctx = ctx; ; {
+		if err := newGroup(ctx, s.tail, s.pool, s.pace).follow(s); !errors.Is(err, errKeepsUp) {
 			return err
 		}
-		s.analyze(ctx, f)
-		batch, err := s.collect(ctx, f, written.Add(s.pace.checkpoints))
-		if err != nil {
+		if err := s.together.follow(s); !errors.Is(err, errBehind) {
 			return err
-		}
-		if batch.position <= s.checkpoint.position {
-			continue
-		}
-		began := time.Now()
-		s.applying(batch, f.Live())
-		if s.checkpoint, err = s.checkpoint.apply(ctx, s.pool, batch, prepare(s.projector, batch.events)); err != nil {
-			return err
-		}
-		written = time.Now()
-		if s.watch != nil && len(batch.events) > 0 {
-			s.watch(Applied{s.projector.Name(), batch.events, began, written})
-		}
-		s.applied(batch.position)
-		if s.written += len(batch.events); s.maintenance != nil {
-			s.maintenance.Note(batch.events)
-		}
-		if behind = len(batch.events) >= s.limit || !f.Live(); !behind {
-			if err := eventstore.Sleep(ctx,
-				time.Until(began.Add(eventstore.PauseAfter(s.pace.minInterval, len(batch.events))))); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// collect waits for events and returns those that the log has, at most limit. For positions without events, or with
-// only events that are not chosen, it returns the latest position after the time quiet. When the log does not grow, it
-// returns an empty batch in time for maintenance. A batch is valid until the next call.
-func (s *session) collect(ctx context.Context, f *eventstore.Follower, quiet time.Time) (b batch, err error) {
-	clear(s.events) // an idle session keeps no events in memory
-	due, moved := s.maintenanceTimer(), false
-	for {
-		events, position, err := f.Next(ctx, s.events[:0], s.limit, due)
-		if err != nil || position == 0 {
-			return b, err
-		}
-		if s.chosen != nil {
-			events = slices.DeleteFunc(events, func(e Event) bool { return !s.chosen(e) })
-		}
-		s.events = events
-		if b = (batch{events, position}); len(events) > 0 {
-			return b, nil
-		}
-		if !moved {
-			due, moved = time.After(time.Until(quiet)), true
 		}
 	}
 }
 
 const maintenanceRetry = 30 * time.Second // after a failure
 
-// maintain runs steps of maintenance until an event is appended. It does nothing while the view lags.
-func (s *session) maintain(ctx context.Context, f *eventstore.Follower, behind bool) error {
-	if s.maintenance == nil || behind {
-		return nil
+// maintain runs a step of maintenance. Done is false if none is due.
+func (s *session) maintain(ctx context.Context) (done bool, err error) {
+	if s.maintenance == nil || time.Now().Before(s.maintainAt) || !s.maintenance.Due() {
+		return false, nil
 	}
-	for first := true; first || f.Idle(); first = false {
-		if time.Now().Before(s.maintainAt) || !s.maintenance.Due() {
-			return nil
-		}
-		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-			if err := s.checkpoint.hold(ctx, tx); err != nil {
-				return err
-			}
-			return s.maintenance.Run(ctx, tx)
-		})
-		if err = schema.Unavailable(err); ctx.Err() != nil || errors.Is(err, eventstore.ErrUnavailable) ||
-			errors.Is(err, errOvertaken) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if err := s.checkpoint.hold(ctx, tx); err != nil {
 			return err
 		}
-		if err != nil {
-			s.maintainAt = time.Now().Add(maintenanceRetry)
-			s.log.Warn("derived tables not built", slog.Any("error", err),
-				slog.String("retryIn", maintenanceRetry.String()))
-		}
+		return s.maintenance.Run(ctx, tx)
+	})
+	if err = schema.Unavailable(err); ctx.Err() != nil || errors.Is(err, eventstore.ErrUnavailable) ||
+		errors.Is(err, errOvertaken) {
+		return true, err
 	}
-	return nil
+	if err != nil {
+		s.maintainAt = time.Now().Add(maintenanceRetry)
+		s.log.Warn("derived tables not built", slog.Any("error", err), slog.String("retryIn", maintenanceRetry.String()))
+	}
+	return true, nil
 }
 
 // analyzer analyzes tables of views, those of one view at a time.
@@ -510,14 +461,15 @@ type analyzer struct {
 
 // analyze analyzes the view's tables in the background after many events, as an import writes them, once the view has
 // caught up.
-func (s *session) analyze(ctx context.Context, f *eventstore.Follower) {
+func (s *session) analyze(f *eventstore.Follower) {
 	if s.written < s.pace.bulk || !f.Idle() || s.maintenance != nil && s.maintenance.Pending() {
 		return
 	}
 	written := s.written
 	s.written = 0
 	s.analyzing.Go(func() {
-		if err := s.analyzer.run(ctx, s.log, s.projector.Tables(), written); err != nil && ctx.Err() == nil {
+		err := s.analyzer.run(s.ctx, s.log, s.projector.Tables(), written)
+		if err != nil && s.ctx.Err() == nil {
 			s.log.Warn("tables not analyzed", slog.Any("error", err))
 		}
 	})
@@ -534,15 +486,6 @@ func (a *analyzer) run(ctx context.Context, log *slog.Logger, tables []string, w
 	}
 	defer closeConn(ctx, conn)
 	return schema.Analyze(ctx, conn, log, a.schema, tables, int64(written))
-}
-
-// maintenanceTimer returns a channel that fires when maintenance is due before the next event; nil when none is
-// pending.
-func (s *session) maintenanceTimer() <-chan time.Time {
-	if s.maintenance == nil || !s.maintenance.Pending() {
-		return nil
-	}
-	return time.After(max(MaintenancePause, time.Until(s.maintainAt)))
 }
 
 // Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status.

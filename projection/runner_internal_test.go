@@ -17,7 +17,7 @@ import (
 func TestRunner_StalledAfterQuietTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := worker{pace: pace{stall: time.Minute}}
+		w := worker{pace: &pace{stall: time.Minute}}
 		upToDate, behind := Status{Position: 5}, Status{Position: 5, Lag: 1}
 		require.False(t, w.stalled(upToDate))
 		time.Sleep(time.Hour)
@@ -42,7 +42,7 @@ func TestDelay_OldestUnappliedEvent(t *testing.T) {
 		require.NoError(t, err)
 	}
 	view := selective{filter: eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}}
-	w := &worker{projector: view}
+	w := &worker{projector: view, pace: &pace{}}
 	r := &Runner{store: log, workers: []*worker{w}}
 	since1970 := time.Since(time.Unix(0, 0))
 	delay := func(state State, position eventstore.Position) time.Duration {

@@ -183,6 +183,70 @@ func TestRunner_FailureStopsOneProjector(t *testing.T) {
 	require.Equal(t, upTo(last), witnessed(t, w))
 }
 
+// Views that keep up share a transaction: their checkpoints are written by the same one.
+func TestRunner_SharedTransaction(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	failing := &witness{}
+	runner := hastened(t, w, failing, view.Account{}, view.Token{})
+	projectiontest.Run(t, runner)
+	transactions := func(projectors ...string) int64 {
+		return pgtest.Value[int64](t, w.Pool, `SELECT count(DISTINCT xmin::text) FROM views.checkpoint
+			WHERE projector = ANY ($1)`, projectors)
+	}
+	shared := func(projectors ...string) {
+		require.Eventually(t, func() bool {
+			configure(t, w, 1)
+			projectiontest.Await(t, runner)
+			return transactions(projectors...) == 1
+		}, projectiontest.Soon, time.Millisecond)
+	}
+	shared("witness", schema.Account)
+
+	next := uint64(configure(t, w, 1)) + 1
+	projectiontest.Await(t, runner)
+	failing.refuse.Store(next)
+	last := configure(t, w, 20)
+	eventually(t, runner, "it is applied up to the event that fails", func(s projection.Status) bool {
+		return s.State == projection.Failed && uint64(s.Position) == next-1 && s.Failures > 3
+	})
+	require.Eventually(t, func() bool {
+		all, err := runner.Status(t.Context())
+		return err == nil && all[1].State == projection.Running && all[1].Position == last && all[2].Position == last
+	}, projectiontest.Soon, time.Millisecond, "the others go on")
+	failing.refuse.Store(0)
+	shared("witness", schema.Account)
+	projectiontest.Await(t, runner)
+	head, err := w.Store.Head(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, upTo(head), witnessed(t, w))
+}
+
+// A replay locks the checkpoint while it replaces a view.
+func TestRunner_LockedCheckpointDelaysOneView(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runner := hastened(t, w, &witness{}, view.Account{})
+	projectiontest.Run(t, runner)
+	for range 20 {
+		configure(t, w, 1)
+		projectiontest.Await(t, runner)
+	}
+	tx, err := w.Pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), `SELECT FROM views.checkpoint WHERE projector = 'witness' FOR UPDATE`)
+	require.NoError(t, err)
+	last := configure(t, w, 1)
+	require.Eventually(t, func() bool {
+		all, err := runner.Status(t.Context())
+		return err == nil && all[1].Position == last
+	}, projectiontest.Soon, time.Millisecond)
+	require.NoError(t, tx.Rollback(t.Context()))
+	projectiontest.Await(t, runner)
+	require.Equal(t, upTo(last), witnessed(t, w))
+}
+
 func TestRunner_StaleViewIsUntouched(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
