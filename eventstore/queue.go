@@ -123,6 +123,16 @@ func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
 	}
 }
 
+// Resize changes how many groups may be in progress, and how many appends may be in one.
+func (q *Queue) Resize(groups, appends int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.options.Groups, q.options.Appends = groups, appends
+	if len(q.ready) > 0 {
+		q.start()
+	}
+}
+
 // Waiting returns how many appends wait for a group.
 func (q *Queue) Waiting() int {
 	q.mu.Lock()
@@ -206,6 +216,10 @@ func (q *Queue) work() {
 func (q *Queue) next(cancel context.CancelFunc) *group {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.groups > q.options.Groups { // after Resize
+		q.groups--
+		return nil
+	}
 	g := &group{cancel: cancel}
 	taken, bytes := 0, 0
 	for _, a := range q.ready {

@@ -491,3 +491,21 @@ type failures struct{}
 
 func (*failures) Errorf(string, ...any) {}
 func (*failures) FailNow()              { panic("failed") }
+
+func TestQueue_Resize(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		options := testOptions
+		options.Groups, options.Appends = 3, 1
+		q := NewQueue(r.append, options)
+		writes := [][]Write{nil, nil, nil, nil, nil, nil}
+		errs := sendInOrder(t.Context(), q, writes...)
+		q.Resize(1, 2)
+		for _, err := range errs {
+			require.NoError(t, <-err)
+		}
+		require.Equal(t, []string{"0", "1", "2", "3 4", "5"}, r.groups)
+		q.Close()
+	})
+}

@@ -24,24 +24,24 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	return s.queue.Append(ctx, writes...)
 }
 
-// appendGroup is an eventstore.AppendGroup that makes the appends of a group one beside the other.
+// appendGroup is an eventstore.AppendGroup. The first connection decides in which form the appends are stored.
 func (s *Store) appendGroup(ctx context.Context, group []eventstore.Append) []eventstore.Result {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	if s.Server().AppendRecords {
+		return s.appendTogether(ctx, group)
+	}
 	results := make([]eventstore.Result, len(group))
 	_ = concurrently(len(group), func(i int) error {
-		position, err := s.append(ctx, group[i].Writes)
+		position, err := s.appending(group[i].Writes).append(ctx)
 		results[i] = eventstore.Result{Position: position, Err: outcome(ctx, err)}
 		return nil
 	})
 	return results
 }
 
-// append makes one append; the package comment describes the protocol. After a lost connection a record is sent again,
-// and the server detects by its id that it is stored. Attempts that conflict with appends of other processes are
-// repeated until the timeout.
-func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventstore.Position, error) {
-	a := appending{Store: s, given: writes, id: ulid.Make().String()}
+func (s *Store) appending(writes []eventstore.Write) *appending {
+	a := &appending{Store: s, given: writes, id: ulid.Make().String()}
 	for _, w := range writes {
 		switch {
 		case len(w.Events) > 0:
@@ -51,7 +51,15 @@ func (s *Store) append(ctx context.Context, writes []eventstore.Write) (eventsto
 		}
 	}
 	a.home = a.chooseHome()
-	for retry := s.retrying(); ; a.failed++ {
+	return a
+}
+
+// append makes one append by locks; the package comment describes the protocol. After a lost connection a record is
+// sent again, and the server detects by its id that it is stored. Attempts that conflict with appends of other
+// processes are repeated until the timeout.
+func (a *appending) append(ctx context.Context) (eventstore.Position, error) {
+	a.whole = false
+	for retry := a.retrying(); ; a.failed++ {
 		position, err := a.attempt(ctx)
 		if !errors.Is(err, errMoved) || time.Now().After(retry.until) {
 			return position, err
@@ -70,6 +78,7 @@ type appending struct {
 	checks []check
 	id     string // increases with time
 	failed int    // attempts that failed
+	whole  bool   // it is stored by AppendRecords, whose checks need the exact end of a stream
 }
 
 // target is a write with the tail of its stream.
@@ -197,11 +206,18 @@ func (a *appending) findChecked(ctx context.Context, c *check) error {
 		return nil
 	}
 	return a.retryTransient(ctx, func(ctx context.Context) error {
-		t, err := a.readTail(ctx, c.Stream)
-		if c.Number = t.decided(); err == nil && t.end != c.Expect {
-			err = errRefused
+		for {
+			t, err := a.readTail(ctx, c.Stream)
+			if c.Number = t.decided(); err == nil && t.end != c.Expect {
+				err = errRefused
+			}
+			if err != nil || !a.whole || t.pending == nil {
+				return err
+			}
+			if err := a.awaitDecision(ctx, t.pending, "", a.failed); err != nil {
+				return err
+			}
 		}
-		return err
 	})
 }
 
@@ -360,6 +376,12 @@ func (a *appending) store(
 
 // confirm validates the checks as of a position. The error is errRefused if one fails.
 func (a *appending) confirm(ctx context.Context, at eventstore.Position) error {
+	for _, c := range a.checks {
+		if a.observed.watches(c.Stream) {
+			a.observed.wait(ctx, at)
+			break
+		}
+	}
 	return concurrently(len(a.checks), func(i int) error {
 		return a.retryTransient(ctx, func(ctx context.Context) error {
 			held, err := a.held(ctx, a.checks[i], at)
@@ -505,7 +527,7 @@ func (s *Store) send(
 		}
 	}
 	begun := time.Now()
-	result, err := ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
+	result, err := ask(ctx, s.conn, func(ctx context.Context, c *link) (*client.WriteResult, error) {
 		limit := s.timeout / 2
 		var expected client.ExpectedRevision = client.NoStream{}
 		if after >= 0 {

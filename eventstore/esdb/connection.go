@@ -9,6 +9,7 @@ import (
 	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -29,18 +30,23 @@ type connection struct {
 	log       *slog.Logger
 	lingering time.Duration // how long a replaced client stays open for its last calls
 
+	connected func(Server) // called with the server of each new link
+
 	mu       sync.Mutex
 	current  *link
+	leader   string             // address of the leader for the next link, if a node has named it
 	backoff  eventstore.Backoff // after clients that found no node
 	earliest time.Time          // when the next client may be created
 	closed   bool
 }
 
-// link is a client and its users.
+// link is a client and a connection to the leader for what the client does not offer, with their users.
 type link struct {
 	*client.Client
-	first chan struct{} // holds a value while a call discovers a node
-	gone  chan struct{} // closed when the link is replaced
+	direct *grpc.ClientConn
+	server Server
+	first  chan struct{} // holds a value while a call discovers a node
+	gone   chan struct{} // closed when the link is replaced
 
 	// Guarded by connection.mu.
 	users   int
@@ -89,12 +95,7 @@ func (c *connection) take(ctx context.Context) (*link, error) {
 		c.mu.Lock()
 		l, closed, wait := c.current, c.closed, time.Until(c.earliest)
 		if l == nil && !closed && wait <= 0 {
-			made, err := client.NewClient(c.config)
-			if err != nil {
-				c.mu.Unlock()
-				return nil, fmt.Errorf("client: %w", err)
-			}
-			l = &link{Client: made, first: make(chan struct{}, 1), gone: make(chan struct{})}
+			l = &link{first: make(chan struct{}, 1), gone: make(chan struct{})}
 			c.current = l
 		}
 		c.mu.Unlock()
@@ -131,7 +132,7 @@ func (v *visit) left(err error) {
 	c.judge(v.link, err)
 	v.returned()
 	if v.users--; v.users == 0 && c.current != v.link {
-		_ = v.Close() // always nil
+		v.close()
 	}
 	c.mu.Unlock()
 	if v.first != nil {
@@ -139,18 +140,42 @@ func (v *visit) left(err error) {
 	}
 }
 
-// find makes the client discover a node if it has none, by requesting the server's version. Other calls may enter after
-// that.
-func (v *visit) find() error {
+// find connects the link if it is not, and makes its client discover a node by requesting the server's version. Other
+// calls may enter after that.
+func (v *visit) find(ctx context.Context) error {
 	if v.first == nil {
 		return nil
+	}
+	config, leader, err := v.conn.locate(ctx)
+	if err != nil {
+		return err
+	}
+	if v.Client, err = client.NewClient(config); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	if v.direct, err = dial(v.conn.config, leader); err != nil {
+		return err
 	}
 	if _, err := v.GetServerVersion(); err != nil {
 		return err
 	}
+	if v.server, err = features(ctx, v.direct); err != nil {
+		return err
+	}
+	v.conn.connected(v.server)
 	v.succeeded()
 	v.first()
 	return nil
+}
+
+// close closes the connections of a link.
+func (l *link) close() {
+	if l.Client != nil {
+		_ = l.Client.Close() // always nil
+	}
+	if l.direct != nil {
+		_ = l.direct.Close() // fails only if it is closed
+	}
 }
 
 // succeeded records a success before the visit ends.
@@ -176,7 +201,7 @@ func (v *visit) returned() {
 	}
 	v.opened = true
 	if v.opening--; v.opening == 0 && v.overdue {
-		_ = v.Close() // always nil
+		v.close()
 	}
 }
 
@@ -188,6 +213,7 @@ func (c *connection) judge(l *link, err error) {
 		l.proven = true
 		c.backoff.Reset()
 	case connectionLost(err) || !l.proven:
+		c.leader = leaderIn(err)
 		c.replace(l, err)
 	}
 }
@@ -215,7 +241,7 @@ func (c *connection) close() {
 	}
 	close(l.gone)
 	if l.users == 0 {
-		_ = l.Close() // always nil
+		l.close()
 		return
 	}
 	c.closeLater(l)
@@ -227,7 +253,7 @@ func (c *connection) closeLater(l *link) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if l.overdue = true; l.opening == 0 {
-			_ = l.Close() // always nil
+			l.close()
 		}
 	})
 }
@@ -235,7 +261,7 @@ func (c *connection) closeLater(l *link) {
 // hold makes a call of the client that opens a stream, and returns when the call or its context ends. The caller ends
 // the visit. A stream that is opened after the context has ended is closed.
 func hold[T any](
-	ctx context.Context, c *connection, closeLate func(T), do func(context.Context, *client.Client) (T, error),
+	ctx context.Context, c *connection, closeLate func(T), do func(context.Context, *link) (T, error),
 ) (T, *visit, error) {
 	type answer struct {
 		value T
@@ -258,8 +284,8 @@ func hold[T any](
 			}
 			answers <- a
 		}()
-		if a.err = v.find(); a.err == nil {
-			if a.value, a.err = do(ctx, v.Client); a.err == nil {
+		if a.err = v.find(ctx); a.err == nil {
+			if a.value, a.err = do(ctx, v.link); a.err == nil {
 				v.open()
 			}
 		}
@@ -279,7 +305,7 @@ func hold[T any](
 }
 
 // ask makes a unary call.
-func ask[T any](ctx context.Context, c *connection, do func(context.Context, *client.Client) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, c *connection, do func(context.Context, *link) (T, error)) (T, error) {
 	value, v, err := hold(ctx, c, func(T) {}, do)
 	if err == nil {
 		v.left(nil)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +20,7 @@ func TestConnection_ClientPanics(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	for _, text := range []string{"send on closed channel", "unreachable code"} {
-		_, err = ask(t.Context(), store.conn, func(context.Context, *client.Client) (int, error) { panic(text) })
+		_, err = ask(t.Context(), store.conn, func(context.Context, *link) (int, error) { panic(text) })
 		require.ErrorIs(t, err, errLost)
 		require.ErrorContains(t, err, text)
 		require.ErrorIs(t, safely(func() message { panic(text) }).err, errLost)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	recordErrors "github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v2/streams/errors"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -53,7 +54,21 @@ func connectionLost(err error) bool {
 	if s := grpcStatus(err); s != nil && s.Code() == codes.Unavailable {
 		return true
 	}
-	return errors.Is(err, errLost) || is(err, client.ErrorCodeConnectionClosed)
+	return leaderIn(err) != "" || errors.Is(err, errLost) || is(err, client.ErrorCodeConnectionClosed)
+}
+
+// invalid reports whether AppendRecords has refused the call itself.
+func invalid(err error) bool {
+	s := grpcStatus(err)
+	if s == nil {
+		return false
+	}
+	for _, d := range s.Details() {
+		if _, large := d.(*recordErrors.AppendTransactionSizeExceededErrorDetails); large {
+			return true
+		}
+	}
+	return s.Code() == codes.InvalidArgument
 }
 
 // tooLarge maps the server's error for an append over its limit to ErrInvalid.
@@ -96,12 +111,13 @@ func transient(err error) bool {
 	if s := grpcStatus(err); s != nil {
 		switch s.Code() {
 		case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented,
-			codes.OutOfRange,
-			codes.ResourceExhausted, codes.FailedPrecondition:
+			codes.OutOfRange:
 			return false
+		case codes.FailedPrecondition:
+			return leaderIn(err) != ""
 		}
 	}
-	return true
+	return !invalid(err)
 }
 
 // retryTransient retries until an attempt succeeds or fails permanently, or the timeout has passed. An attempt may take

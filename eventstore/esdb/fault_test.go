@@ -143,38 +143,47 @@ func TestAppend_Resend(t *testing.T) {
 			return []eventstore.Write{any("old"), any("new"), any("newer")}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for lost := range 8 { // responses to the locks and to the events
-				server := esdbtest.Start(t)
-				store := open(t, esdb.Options{URL: server.URL()})
-				before := mustAppend(t, store, start("checked", fact(`{}`)), start("old", fact(`{}`)))
-				again := writes()
-				server.LoseReplies(lost)
-				position := mustAppend(t, store, again...)
-				server.LoseReplies(0)
-				require.Equal(t, position, mustAppend(t, store, again...), "resent by the caller")
-				server.Forget()
-				require.Equal(t, position, mustAppend(t, open(t, esdb.Options{URL: server.URL()}), again...),
-					"resent by another process")
-				var want, got []string
-				for _, w := range again {
-					for _, e := range w.Events {
-						want = append(want, w.Stream+" "+e.ID.String())
-					}
-				}
-				mustAppend(t, store, start("last"+name, fact(`{}`)))
-				seen, err := follow(within(t), store, eventstore.Filter{}, "last"+name)
-				require.NoError(t, err)
-				for _, r := range seen[:len(seen)-1] {
-					if r.Position > before {
-						got = append(got, r.Stream+" "+r.ID.String())
-						require.LessOrEqual(t, r.Position, position)
-					}
-				}
-				require.Equal(t, want, got)
+		for _, upgraded := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, AppendRecords %v", name, upgraded), func(t *testing.T) {
+				t.Parallel()
+				testResend(t, upgraded, writes)
+			})
+		}
+	}
+}
+
+func testResend(t *testing.T, upgraded bool, writes func() []eventstore.Write) {
+	for lost := range 8 { // responses to the locks and to the events, or to the call
+		server := esdbtest.Start(t)
+		if upgraded {
+			server.Upgrade()
+		}
+		store := open(t, esdb.Options{URL: server.URL()})
+		before := mustAppend(t, store, start("checked", fact(`{}`)), start("old", fact(`{}`)))
+		again := writes()
+		server.LoseReplies(lost)
+		position := mustAppend(t, store, again...)
+		server.LoseReplies(0)
+		require.Equal(t, position, mustAppend(t, store, again...), "resent by the caller")
+		server.Forget()
+		require.Equal(t, position, mustAppend(t, open(t, esdb.Options{URL: server.URL()}), again...),
+			"resent by another process")
+		var want, got []string
+		for _, w := range again {
+			for _, e := range w.Events {
+				want = append(want, w.Stream+" "+e.ID.String())
 			}
-		})
+		}
+		mustAppend(t, store, start("last", fact(`{}`)))
+		seen, err := follow(within(t), store, eventstore.Filter{}, "last")
+		require.NoError(t, err)
+		for _, r := range seen[:len(seen)-1] {
+			if r.Position > before {
+				got = append(got, r.Stream+" "+r.ID.String())
+				require.LessOrEqual(t, r.Position, position)
+			}
+		}
+		require.Equal(t, want, got)
 	}
 }
 
@@ -199,10 +208,15 @@ func TestAppend_UnknownResponse(t *testing.T) {
 
 func TestStore_RetriesTransientErrors(t *testing.T) {
 	t.Parallel()
-	for _, code := range []codes.Code{codes.Unavailable, codes.NotFound, codes.Unknown, codes.Aborted, codes.Canceled} {
+	for _, code := range []codes.Code{
+		codes.Unavailable, codes.NotFound, codes.Unknown, codes.Aborted, codes.Canceled, codes.ResourceExhausted,
+	} {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()
 			server := esdbtest.Start(t)
+			if code != codes.NotFound { // which AppendRecords does not answer
+				server.Upgrade()
+			}
 			store := open(t, esdb.Options{URL: server.URL()})
 			server.Refuse(3, code)
 			position := mustAppend(t, store, eventstore.Check("a", eventstore.NoStream), start("s", fact(`{}`)))

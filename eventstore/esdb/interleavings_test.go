@@ -2,12 +2,14 @@ package esdb
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
 // pairs returns pairs of conflicting appends. The streams t and x have one event.
@@ -70,53 +72,76 @@ type schedule struct {
 	killB        bool // otherwise it resumes after A has returned or was killed
 }
 
-// Every interleaving of two processes must have the result of a sequential execution.
+// forms are the forms in which two processes append.
+var forms = map[string][2]Server{
+	"by locks":                   {{}, {}},
+	"by AppendRecords":           {{AppendRecords: true}, {AppendRecords: true}},
+	"by locks, by AppendRecords": {{}, {AppendRecords: true}},
+	"by AppendRecords, by locks": {{AppendRecords: true}, {}},
+}
+
+// Every interleaving of two processes must have the result of a sequential execution, whatever the forms of their
+// appends.
 func TestAppend_Interleavings(t *testing.T) {
 	t.Parallel()
-	for name, pair := range pairs() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			options := namespaced(t)
-			connected := startProcess(t, options)
-			t.Cleanup(connected.Close)
-			cases := 0
-			for stopA := 1; ; stopA++ {
-				reached := false
-				for stopB := 1; ; stopB++ {
-					stopped := false
-					for _, moreA := range []int{-1, 0, 1} {
-						for _, killB := range []bool{false, true} {
-							if moreA >= 0 && !reached || killB && !stopped {
-								continue // it does not differ from an earlier one
-							}
-							cases++
-							options.Namespace = ulid.Make().String() + "/"
-							a, b := interleave(t, connected.conn, options, pair, schedule{stopA, stopB, moreA, killB})
-							reached, stopped = reached || a, stopped || b
-						}
+	for form, servers := range forms {
+		for name, pair := range pairs() {
+			t.Run(form+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				interleaveAll(t, servers, pair)
+			})
+		}
+	}
+}
+
+func interleaveAll(t *testing.T, servers [2]Server, pair func() (a, b []eventstore.Write)) {
+	options := namespaced(t)
+	if os.Getenv(esdbtest.URLVariable) == "" {
+		server := esdbtest.Start(t)
+		server.Upgrade()
+		options.URL = server.URL()
+	}
+	connected := startProcess(t, options)
+	t.Cleanup(connected.Close)
+	cases := 0
+	for stopA := 1; ; stopA++ {
+		reached := false
+		for stopB := 1; ; stopB++ {
+			stopped := false
+			for _, moreA := range []int{-1, 0, 1} {
+				for _, killB := range []bool{false, true} {
+					if moreA >= 0 && !reached || killB && !stopped {
+						continue // it does not differ from an earlier one
 					}
-					if !stopped {
-						break
-					}
-				}
-				if !reached {
-					break
+					cases++
+					options.Namespace = ulid.Make().String() + "/"
+					a, b := interleave(t, connected.conn, options, servers, pair, schedule{stopA, stopB, moreA, killB})
+					reached, stopped = reached || a, stopped || b
 				}
 			}
-			t.Log(cases, "interleavings")
-		})
+			if !stopped {
+				break
+			}
+		}
+		if !reached {
+			break
+		}
 	}
+	t.Log(cases, "interleavings")
 }
 
 // interleave runs one schedule, and returns whether each process reached its stop. The processes share a connection.
 func interleave(
-	t *testing.T, conn *connection, options Options, pair func() (a, b []eventstore.Write), plan schedule,
+	t *testing.T, conn *connection, options Options, servers [2]Server, pair func() (a, b []eventstore.Write),
+	plan schedule,
 ) (reachedA, reachedB bool) {
 	a, b, observer := startProcess(t, options), startProcess(t, options), startProcess(t, options)
 	for _, p := range []*process{a, b, observer} {
 		p.conn = conn
 		defer p.close(errClosed)
 	}
+	a.server.Store(&servers[0])
+	b.server.Store(&servers[1])
 	for _, s := range []string{"t", "x"} {
 		_, err := observer.Append(t.Context(), write(s, eventstore.NoStream, 1))
 		require.NoError(t, err)

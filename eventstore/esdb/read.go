@@ -162,7 +162,7 @@ func (h *heads) found(newest, seen eventstore.Position) {
 // newest searches the newest records of $all for the newest event of this log.
 func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Position, found bool, err error) {
 	known, seen := s.heads.known()
-	f, err := s.readFlow(ctx, func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
+	f, err := s.readFlow(ctx, func(ctx context.Context, c *link) (*client.ReadStream, error) {
 		return c.ReadAll(onLeader(ctx), client.ReadAllOptions{Direction: client.Backwards, From: client.End{}}, count)
 	}, s.isOfLog)
 	if err != nil {
@@ -294,7 +294,7 @@ func (f *flow) next(ctx context.Context) message {
 }
 
 // opener opens a read.
-type opener = func(context.Context, *client.Client) (*client.ReadStream, error)
+type opener = func(context.Context, *link) (*client.ReadStream, error)
 
 // opening returns the context of a read or subscription that is being opened. It is cancelled by stop, or if opened is
 // not called in time.
@@ -344,7 +344,7 @@ func (s *Store) received(resolved *client.ResolvedEvent, wanted func(*client.Rec
 
 // readStream opens a read of a stream on the leader.
 func (s *Store) readStream(stream string, direction client.Direction, from client.StreamPosition, count uint64) opener {
-	return func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
+	return func(ctx context.Context, c *link) (*client.ReadStream, error) {
 		return c.ReadStream(onLeader(ctx), s.name(stream), client.ReadStreamOptions{
 			Direction: direction, From: from,
 		}, count)

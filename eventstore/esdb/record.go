@@ -42,7 +42,12 @@ type recordMetadata struct {
 	Transaction string  `json:"tx,omitzero"`     // the transaction, if it has locks
 	More        int     `json:"more,omitzero"`   // number of records of the same append after this one
 	Checks      []check `json:"checks,omitzero"` // of the append; on its last record, the commit record
+	// all of these, if AppendRecords has stored the record: the server makes its metadata of properties
+	Properties string `json:"leadlog,omitzero"`
 }
+
+// metadataProperty is the property that has a record's metadata.
+const metadataProperty = "leadlog"
 
 // check is the expected state of a stream that an append does not write to.
 type check struct {
@@ -72,6 +77,7 @@ type record struct {
 	checks      []check
 	lock        *lock // nil if it is not a lock
 	closed      bool
+	whole       bool // AppendRecords has stored it, on its own stream
 }
 
 // provisional reports whether a record is not an event of the log.
@@ -127,14 +133,22 @@ func encodeEvents(transaction string, home string, writes []target, checks []che
 				EventID: uuid.UUID(e.ID), EventType: e.Type, ContentType: client.ContentTypeJson, Data: e.Data,
 				Metadata: encoded,
 			})
-			size += len(e.Data) + len(encoded) + 2*len(e.Type)
+			size += recordSize(e, encoded)
 		}
 	}
+	return proposed, checkSize(size)
+}
+
+// recordSize is an event's part of the size of an append, which the server limits.
+func recordSize(e eventstore.Event, metadata []byte) int {
+	return len(e.Data) + len(metadata) + 2*len(e.Type)
+}
+
+func checkSize(size int) error {
 	if size > eventstore.MaxAppend {
-		return nil, fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid,
-			size, eventstore.MaxAppend)
+		return fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid, size, eventstore.MaxAppend)
 	}
-	return proposed, nil
+	return nil
 }
 
 // encodeProvisional encodes a lock or a closing record. Its id is a hash of its transaction, stream and index, so that
@@ -159,7 +173,12 @@ func encodeProvisional(
 // decode decodes a record. The error is errForeign if leadlog did not write it.
 func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 	var meta recordMetadata
-	if err := json.Unmarshal(stored.UserMetadata, &meta); err != nil || meta.At.IsZero() {
+	err := json.Unmarshal(stored.UserMetadata, &meta)
+	whole := meta.Properties != ""
+	if err == nil && whole {
+		err = json.Unmarshal([]byte(meta.Properties), &meta)
+	}
+	if err != nil || meta.At.IsZero() {
 		return nil, fmt.Errorf("%w: %s on %s at revision %d", errForeign, stored.EventType,
 			stored.StreamID, stored.EventNumber)
 	}
@@ -178,7 +197,7 @@ func (s *Store) decode(stored *client.RecordedEvent) (*record, error) {
 		},
 		number: eventstore.Expected(stored.EventNumber), transaction: meta.Transaction, more: meta.More,
 		checks: meta.Checks,
-		closed: stored.EventType == closedType,
+		closed: stored.EventType == closedType, whole: whole,
 	}
 	if stored.EventType == lockType {
 		r.lock = new(lock)

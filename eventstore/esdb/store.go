@@ -53,12 +53,14 @@ type Store struct {
 	tails     *cache[string, tail] // of streams without an undecided transaction
 	decisions *cache[slot, *decision]
 	verdicts  *cache[eventstore.Position, bool] // by the position of the commit record
-	spans     *cache[string, span]
+	observed  *observed
 	behind    eventstore.Batcher[place, []*record]
 	seen      atomic.Uint64 // position of the newest record that was read or written
 	latency   latency
 	queue     *eventstore.Queue
+	server    atomic.Pointer[Server] // of the last connection; nil before the first
 
+	locksOnly     bool // does not use AppendRecords; false except in tests
 	shortestGrace time.Duration
 	beforeCall    func(what string) error // called before each call of the server; nil except in tests
 
@@ -97,7 +99,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		tails:     newCache(cacheBytes, func(stream string, _ tail) int { return len(stream) }),
 		decisions: newCache(cacheBytes, func(_ slot, d *decision) int { return bytesOf(d.records) }),
 		verdicts:  newCache(cacheBytes, func(eventstore.Position, bool) int { return 0 }),
-		spans:     newCache(cacheBytes, func(stream string, _ span) int { return len(stream) }),
+		observed:  newObserved(),
 
 		shortestGrace: shortestGrace,
 	}
@@ -105,12 +107,43 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		Query: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2,
 	}
 	s.queue = eventstore.NewQueue(s.appendGroup, eventstore.QueueOptions{
-		// appends share no calls of the server: a group of several would only wait for its slowest
-		Groups: 512, Appends: 1,
+		Groups: lockedGroups, Appends: 1,
 		Bytes: eventstore.MaxAppend, Waiting: 4096, Timeout: 3 * s.timeout,
 	})
+	s.conn.connected = s.connected
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	return s, nil
+}
+
+// Appends share no calls of a server without AppendRecords: a group of several would only wait for its slowest.
+const lockedGroups = 512
+
+// Bounds of the calls of AppendRecords. A server stores a group of 16 captures in a fifth of the time of 16 calls.
+const (
+	togetherGroups  = 4
+	togetherAppends = 64
+)
+
+// connected is called with the server of each new connection. It decides how appends are stored: together in one call,
+// or each by locks.
+func (s *Store) connected(server Server) {
+	server.AppendRecords = server.AppendRecords && !s.locksOnly
+	if old := s.server.Swap(&server); old == nil || *old != server {
+		s.conn.log.Info("event store: connected", "version", server.Version, "appendRecords", server.AppendRecords)
+	}
+	if server.AppendRecords {
+		s.queue.Resize(togetherGroups, togetherAppends)
+	} else {
+		s.queue.Resize(lockedGroups, 1)
+	}
+}
+
+// Server returns what the server of the last connection has said of itself. It is empty before the first.
+func (s *Store) Server() Server {
+	if known := s.server.Load(); known != nil {
+		return *known
+	}
+	return Server{}
 }
 
 // Close ends running calls with ErrUnavailable, and closes the connection.
@@ -159,7 +192,7 @@ func (s *Store) Epoch(ctx context.Context) (string, error) {
 // begin appends the event that identifies the log.
 func (s *Store) begin(ctx context.Context) error {
 	id := ulid.Make()
-	_, err := ask(ctx, s.conn, func(ctx context.Context, c *client.Client) (*client.WriteResult, error) {
+	_, err := ask(ctx, s.conn, func(ctx context.Context, c *link) (*client.WriteResult, error) {
 		return c.AppendToStream(onLeader(ctx), s.name(epochStream), client.AppendToStreamOptions{
 			ExpectedRevision: client.NoStream{},
 		},

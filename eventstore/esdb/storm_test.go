@@ -22,8 +22,20 @@ import (
 // A concurrent subscription must yield it.
 func TestAppend_Storm(t *testing.T) {
 	t.Parallel()
+	for name, locksOnly := range map[string][3]bool{
+		"by locks": {true, true, true}, "by AppendRecords": {}, "in both forms": {true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storm(t, locksOnly)
+		})
+	}
+}
+
+func storm(t *testing.T, locksOnly [3]bool) {
 	const rounds = 30 // per caller
 	server := esdbtest.Start(t)
+	server.Upgrade()
 	options := Options{
 		URL: server.URL(), Log: slog.New(slog.DiscardHandler), Poll: 5 * time.Millisecond, Timeout: time.Minute,
 	}
@@ -44,6 +56,7 @@ func TestAppend_Storm(t *testing.T) {
 		store, err := Open(t.Context(), options)
 		require.NoError(t, err)
 		t.Cleanup(store.Close)
+		store.locksOnly = locksOnly[i]
 		if i == 0 {
 			follower.Go(func() {
 				for page := range store.Subscribe(following, 0, eventstore.Filter{}) {

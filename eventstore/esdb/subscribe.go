@@ -82,6 +82,8 @@ type reader struct {
 
 // run reads until an error.
 func (r *reader) run(ctx context.Context) error {
+	r.store.observed.join(r)
+	defer r.store.observed.leave(r)
 	for retry := r.store.retrying(); ; {
 		before := r.read
 		err := r.follow(ctx)
@@ -146,7 +148,7 @@ func (r *reader) open(ctx context.Context) (*flow, error) {
 		From: r.from(), Filter: r.store.serverFilter(), MaxSearchWindow: searchWindow, CheckpointInterval: 1,
 	}
 	server, v, err := hold(ctx, r.store.conn, closeSubscription, func(
-		ctx context.Context, c *client.Client,
+		ctx context.Context, c *link,
 	) (*client.Subscription, error) {
 		return c.SubscribeToAll(ctx, options)
 	})
@@ -175,7 +177,11 @@ func (r *reader) from() client.AllPosition {
 	if r.read == 0 {
 		return client.Start{}
 	}
-	return client.Position{Commit: uint64(r.read), Prepare: uint64(r.read)}
+	return at(r.read)
+}
+
+func at(position eventstore.Position) client.Position {
+	return client.Position{Commit: uint64(position), Prepare: uint64(position)}
 }
 
 func (r *reader) receive(server *client.Subscription) message {
@@ -248,19 +254,25 @@ func (r *reader) complete(ctx context.Context, appended []*record) error {
 		end, known := r.ends.get(c.Stream)
 		if !known {
 			held, err := r.store.held(ctx, c, commit.Position)
-			if err != nil || !held {
+			if err != nil {
 				return err
+			}
+			if !held {
+				r.store.observed.note(r, nil, commit.Position)
+				return nil
 			}
 			end = c.Expect
 			r.ends.add(c.Stream, end)
 		}
 		if end != c.Expect {
+			r.store.observed.note(r, nil, commit.Position)
 			return nil
 		}
 	}
 	for _, e := range appended {
 		r.ends.add(e.Stream, eventstore.At(e.Revision))
 	}
+	r.store.observed.note(r, appended, commit.Position)
 	r.head = commit.Position
 	for _, e := range appended {
 		if e.Position > r.at && r.filter.Matches(e.Stream, e.Type) {
@@ -324,7 +336,7 @@ func (r *reader) look(ctx context.Context, until eventstore.Position) error {
 
 // pollOnce reads one page and returns its number of events.
 func (r *reader) pollOnce(ctx context.Context) (n int, err error) {
-	f, err := r.store.readFlow(ctx, func(ctx context.Context, c *client.Client) (*client.ReadStream, error) {
+	f, err := r.store.readFlow(ctx, func(ctx context.Context, c *link) (*client.ReadStream, error) {
 		if r.store.leader {
 			ctx = onLeader(ctx)
 		}

@@ -1,6 +1,7 @@
 package esdb
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -65,6 +66,8 @@ func (v *resolver) take(ctx context.Context, r *record) (events []*record, commi
 		return nil, nil, nil
 	case v.pending != nil: // it was decided before this record was appended
 		return nil, nil, fmt.Errorf("%w: stream %s", errMoved, v.stream)
+	case r.whole:
+		return []*record{r}, r, nil
 	case r.closed:
 		return nil, nil, nil
 	case r.lock != nil:
@@ -119,6 +122,7 @@ func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
 type span struct {
 	end         eventstore.Expected
 	from, until eventstore.Position
+	watched     *reader // that notes every later event of the stream
 }
 
 func (p span) covers(at eventstore.Position) bool { return p.from <= at && at <= p.until }
@@ -127,7 +131,9 @@ func (p span) covers(at eventstore.Position) bool { return p.from <= at && at <=
 func (p span) union(o span) span {
 	switch {
 	case p.end == o.end && p.from <= o.until && o.from <= p.until:
-		return span{end: p.end, from: min(p.from, o.from), until: max(p.until, o.until)}
+		return span{
+			end: p.end, from: min(p.from, o.from), until: max(p.until, o.until), watched: cmp.Or(o.watched, p.watched),
+		}
 	case o.until > p.until:
 		return o
 	}
@@ -146,21 +152,16 @@ const behindPage = 16
 // held reports whether a check held just before a position of the log: whether no valid append before the position has
 // an event of the stream after the checked one. Later decisions do not matter, so no check waits for another.
 func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool, error) {
-	if known, ok := s.spans.get(c.Stream); ok && known.covers(at) {
+	if known, ok := s.observed.span(c.Stream); ok && known.covers(at) {
 		return known.end == c.Expect, nil
 	}
 	// A transaction that is undecided when it is read commits after every record that is on the log now.
-	found := span{end: c.Expect, from: at, until: max(at, eventstore.Position(s.seen.Load()))}
+	found := span{end: c.Expect, from: at, until: max(at, eventstore.Position(s.seen.Load())+1)}
 	moved, err := s.moved(ctx, c, at, &found)
 	if err != nil || moved {
 		return false, err
 	}
-	s.spans.update(c.Stream, func(old span, known bool) span {
-		if known {
-			return old.union(found)
-		}
-		return found
-	})
+	s.observed.found(c.Stream, found)
 	return true, nil
 }
 
@@ -296,7 +297,7 @@ func (s *Store) backwards(ctx context.Context, stream string, count uint64, yiel
 					err = visit(d.records[r.lock.Index], d.commit())
 				}
 			default:
-				if r.more == 0 {
+				if r.more == 0 || r.whole {
 					commit = r
 				}
 				err = visit(r, commit)
