@@ -1,6 +1,7 @@
 package esdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/base64"
@@ -29,6 +30,15 @@ import (
 type Server struct {
 	Version       string // empty if it is too old to say it
 	AppendRecords bool   // it appends to several streams in one call
+}
+
+// String describes the server for logs and /readyz.
+func (s Server) String() string {
+	form := "appends by locks"
+	if s.AppendRecords {
+		form = "appends in one call"
+	}
+	return fmt.Sprintf("server %s, %s", cmp.Or(s.Version, "of an unknown version"), form)
 }
 
 // appendRecordsService and appendRecordsMethod are the names of AppendRecords in a server's features.

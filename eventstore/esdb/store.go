@@ -129,7 +129,7 @@ const (
 func (s *Store) connected(server Server) {
 	server.AppendRecords = server.AppendRecords && !s.locksOnly
 	if old := s.server.Swap(&server); old == nil || *old != server {
-		s.conn.log.Info("event store: connected", "version", server.Version, "appendRecords", server.AppendRecords)
+		s.conn.log.Info("event store: connected", "server", server.String())
 	}
 	if server.AppendRecords {
 		s.queue.Resize(togetherGroups, togetherAppends)

@@ -242,7 +242,7 @@ func samples() []Data {
 		ArrivalQuarantined{
 			IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", TokenID: "01JQKXZ8V4W9H6M3T2R5N7P0AE", ReceivedAt: at,
 			ExpiresAt: at.AddDate(0, 0, 30),
-			Reasons: []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}, Warnings: warnings,
+			Reasons:   []ArrivalReason{{Field: "phone", Message: "phone is not a valid number"}}, Warnings: warnings,
 		},
 		ArrivalResubmitted{Set: fields, Fetch: true},
 		ArrivalDiscarded{Reason: DiscardedByOwner},

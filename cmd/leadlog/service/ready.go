@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/command/worker/courier"
+	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/projection"
@@ -27,6 +28,9 @@ func (a *App) ready(ctx context.Context) []httpapi.Component {
 		database.Ready, database.Detail = false, "does not answer"
 	}
 	log := httpapi.Component{Name: "log", Ready: true}
+	if store, ok := a.appends.log.(*esdb.Store); ok {
+		log.Detail = store.Server().String()
+	}
 	views, err := a.runner.Status(ctx)
 	if err != nil {
 		log.Ready, log.Detail = false, "does not answer"

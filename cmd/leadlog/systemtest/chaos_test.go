@@ -69,6 +69,16 @@ var nodeKills = map[string]func(*testing.T, *chaos){
 		c.awaitUnanswered(t, 20)
 		c.node.Reopen()
 	},
+	"the node, which comes back with another version": func(t *testing.T, c *chaos) {
+		c.killNode()
+		c.awaitUnanswered(t, 20)
+		if c.upgraded = !c.upgraded; c.upgraded {
+			c.node.Upgrade()
+		} else {
+			c.node.Downgrade()
+		}
+		c.node.Reopen()
+	},
 	"the service, after appends that the node did not answer": func(t *testing.T, c *chaos) {
 		c.node.LoseReplies(5)
 		c.await(t, rand.Int64N(20))
@@ -150,6 +160,7 @@ type chaos struct {
 	settings     map[string]string
 	kills        map[string]func(*testing.T, *chaos)
 	node         *esdbtest.Server // server of the log, if it is in EventStoreDB
+	upgraded     bool             // the node appends to several streams in one call
 	receiver     *receiver
 	service      running
 	calling      atomic.Pointer[running] // service for new requests
@@ -167,6 +178,9 @@ func newChaos(t *testing.T) *chaos {
 	c := &chaos{settings: devSettings(t), kills: maps.Clone(kills), receiver: newReceiver(t)}
 	if onEventStoreDB(t) {
 		c.node = esdbtest.Start(t) // the test double, which can inject faults
+		if c.upgraded = rand.IntN(2) == 0; c.upgraded {
+			c.node.Upgrade()
+		}
 		c.settings["LEADLOG_EVENTSTORE_URL"] = c.node.URL()
 		c.kills = maps.Clone(nodeKills)
 		for _, what := range []string{"the service", "PostgreSQL"} { // the other kills differ only in PostgreSQL

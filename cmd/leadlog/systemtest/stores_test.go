@@ -54,7 +54,15 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 	server.NoiseAfterAppends()
 	settings["LEADLOG_EVENTSTORE_URL"] = server.URL()
 	jwt := provision(t, settings)
-	for i := range 3 {
+	for i, appends := range []string{
+		"server 24.10.1.0, appends by locks", "server 26.1.0.0, appends in one call",
+		"server 24.10.1.0, appends by locks",
+	} {
+		if i%2 == 1 {
+			server.Upgrade()
+		} else {
+			server.Downgrade()
+		}
 		p, base := serve(t, settings)
 		got := mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, fmt.Sprintf(`{"phone":"987654321%d"}`, i)).is(t, 201)
 		for _, path := range []string{
@@ -69,6 +77,7 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 		server.Noise(100)
 		ready := mustCall(t, "GET", base+"/readyz", "", "")
 		require.Equal(t, 200, ready.status, "%v %s", ready, p.err)
+		require.Contains(t, ready.data()["components"], map[string]any{"name": "log", "ready": true, "detail": appends})
 		p.stop(t)
 	}
 	launch(t, settings, "verify").exits(t, 0)
