@@ -1,11 +1,13 @@
 package esdb_test
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -86,4 +88,51 @@ func followLeaders(t *testing.T, store *esdb.Store, first, second *esdbtest.Serv
 		}
 		electNext()
 	}
+}
+
+// A leader that is stopped or unplugged keeps its connections open and answers nothing. Appends, reads and
+// subscriptions go on with the next leader, within the timeout of a call.
+func TestCluster_LeaderFreezes(t *testing.T) {
+	t.Parallel()
+	for _, upgraded := range []bool{false, true} {
+		for _, discovery := range []bool{false, true} {
+			t.Run(fmt.Sprintf("AppendRecords %v, DNS discovery %v", upgraded, discovery), func(t *testing.T) {
+				t.Parallel()
+				first := esdbtest.Start(t)
+				if upgraded {
+					first.Upgrade()
+				}
+				second, third := first.Follower(t), first.Follower(t)
+				url := first.ClusterURL(second, third)
+				if discovery {
+					url = second.DiscoverURL()
+				}
+				leaderFreezes(t, url, first, second)
+			})
+		}
+	}
+}
+
+func leaderFreezes(t *testing.T, url string, first, second *esdbtest.Server) {
+	t.Helper()
+	store := open(t, esdb.Options{URL: url, Timeout: 5 * time.Second})
+	mustAppend(t, store, start("before", fact(`{}`)), start("before-b", fact(`{}`)))
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	seen := make(chan string, 10)
+	go func() {
+		for page := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+			for _, e := range page.Events {
+				seen <- e.Stream
+			}
+		}
+	}()
+	require.Equal(t, "before", <-seen)
+	require.Equal(t, "before-b", <-seen)
+	first.Suspend()
+	second.Elect()
+	mustAppend(t, store, start("after", fact(`{}`)), start("after-b", fact(`{}`)))
+	require.Len(t, read(t, store, "after"), 1)
+	require.Equal(t, "after", <-seen)
+	require.Equal(t, "after-b", <-seen)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
@@ -47,8 +48,11 @@ type link struct {
 	server Server
 	first  chan struct{} // holds a value while a call discovers a node
 	gone   chan struct{} // closed when the link is replaced
+	silent chan struct{} // closed when the leader does not answer and another node leads; calls must not wait
+	asking atomic.Bool   // the other nodes are asked for the leader
 
 	// Guarded by connection.mu.
+	leader  string // its address; empty until it is known
 	users   int
 	opening int  // users whose call has not returned yet
 	overdue bool // it is closed when no call is opening a stream
@@ -95,7 +99,7 @@ func (c *connection) take(ctx context.Context) (*link, error) {
 		c.mu.Lock()
 		l, closed, wait := c.current, c.closed, time.Until(c.earliest)
 		if l == nil && !closed && wait <= 0 {
-			l = &link{first: make(chan struct{}, 1), gone: make(chan struct{})}
+			l = &link{first: make(chan struct{}, 1), gone: make(chan struct{}), silent: make(chan struct{})}
 			c.current = l
 		}
 		c.mu.Unlock()
@@ -150,6 +154,9 @@ func (v *visit) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	v.conn.mu.Lock()
+	v.leader = leader
+	v.conn.mu.Unlock()
 	if v.Client, err = client.NewClient(config); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
@@ -290,18 +297,56 @@ func hold[T any](
 			}
 		}
 	}()
-	select {
-	case a := <-answers:
-		return a.value, v, a.err
-	case <-ctx.Done():
+	slow := time.NewTicker(suspectAfter)
+	defer slow.Stop()
+	for ended := error(nil); ; {
+		select {
+		case a := <-answers:
+			return a.value, v, a.err
+		case <-slow.C:
+			c.suspect(v.link)
+			continue
+		case <-v.silent:
+			ended = errLost
+		case <-ctx.Done():
+			ended = context.Cause(ctx)
+		}
 		go func() {
 			if a := <-answers; a.err == nil {
 				closeLate(a.value)
 				v.left(nil)
 			}
 		}()
-		return none, nil, context.Cause(ctx)
+		return none, nil, ended
 	}
+}
+
+// suspectAfter is how long a call waits before the other nodes of a cluster are asked for the leader, and how often.
+const suspectAfter = time.Second
+
+// suspect replaces a link if another node leads than the one it is connected to. A node that is stopped or unplugged
+// keeps its connections open.
+func (c *connection) suspect(l *link) {
+	if !clustered(c.config) || !l.asking.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer l.asking.Store(false)
+		c.mu.Lock()
+		suspected := l.leader
+		c.mu.Unlock()
+		leader, err := findLeader(context.Background(), c.config, suspected)
+		if err != nil || suspected == "" || leader == suspected {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.current == l {
+			c.leader = leader
+			c.replace(l, fmt.Errorf("%w: %s does not answer, %s leads", errLost, suspected, leader))
+			close(l.silent)
+		}
+	}()
 }
 
 // ask makes a unary call.

@@ -95,11 +95,11 @@ func (c *connection) locate(ctx context.Context) (*client.Configuration, string,
 	c.leader = ""
 	c.mu.Unlock()
 	if leader == "" {
-		if len(c.config.GossipSeeds) == 0 && !c.config.DnsDiscover {
+		if !clustered(c.config) {
 			return c.config, c.config.Address, nil
 		}
 		var err error
-		if leader, err = findLeader(ctx, c.config); err != nil {
+		if leader, err = findLeader(ctx, c.config, ""); err != nil {
 			return nil, "", err
 		}
 	}
@@ -114,8 +114,14 @@ func (c *connection) locate(ctx context.Context) (*client.Configuration, string,
 // gossipTimeout is how long the nodes of a cluster have to name the leader.
 const gossipTimeout = 2 * time.Second
 
-// findLeader asks all nodes of a cluster for the leader, and returns the first answer.
-func findLeader(ctx context.Context, config *client.Configuration) (string, error) {
+// clustered reports whether the address is that of a cluster, whose nodes can be asked for the leader.
+func clustered(config *client.Configuration) bool {
+	return len(config.GossipSeeds) > 0 || config.DnsDiscover
+}
+
+// findLeader asks all nodes of a cluster for the leader, and returns the first answer that is not the suspected node,
+// or that node if there is no other.
+func findLeader(ctx context.Context, config *client.Configuration, suspected string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, gossipTimeout)
 	defer cancel()
 	seeds, authority, err := seeds(ctx, config)
@@ -134,12 +140,19 @@ func findLeader(ctx context.Context, config *client.Configuration) (string, erro
 		}()
 	}
 	var failures []error
+	found := ""
 	for range seeds {
-		a := <-answers
-		if a.err == nil {
+		switch a := <-answers; {
+		case a.err != nil:
+			failures = append(failures, a.err)
+		case a.leader != suspected:
 			return a.leader, nil
+		default:
+			found = a.leader
 		}
-		failures = append(failures, a.err)
+	}
+	if found != "" {
+		return found, nil
 	}
 	return "", fmt.Errorf("find the leader: %w", errors.Join(failures...))
 }

@@ -230,11 +230,16 @@ type message struct {
 type flow struct {
 	messages chan message
 	stop     context.CancelFunc
+	silent   <-chan struct{} // closed when the node does not answer and another leads
+	suspect  func()          // asks whether another node leads
 }
 
 // start receives in a goroutine until an error, which is the flow's last message, or until the flow is stopped.
 func start(ctx context.Context, stop context.CancelFunc, v *visit, receive func() message, closeSource func()) *flow {
-	f := &flow{messages: make(chan message, readAhead), stop: stop}
+	f := &flow{
+		messages: make(chan message, readAhead), stop: stop,
+		silent: v.silent, suspect: func() { v.conn.suspect(v.link) },
+	}
 	go func() {
 		var failure error
 		defer func() {
@@ -281,15 +286,22 @@ func (f *flow) next(ctx context.Context) message {
 		return m
 	default:
 	}
-	late := time.NewTimer(eventTimeout)
+	late, slow := time.NewTimer(eventTimeout), time.NewTicker(suspectAfter)
 	defer late.Stop()
-	select {
-	case m := <-f.messages:
-		return m
-	case <-late.C:
-		return message{err: fmt.Errorf("no event within %v: %w", eventTimeout, context.DeadlineExceeded)}
-	case <-ctx.Done():
-		return message{err: context.Cause(ctx)}
+	defer slow.Stop()
+	for {
+		select {
+		case m := <-f.messages:
+			return m
+		case <-slow.C:
+			f.suspect()
+		case <-f.silent:
+			return message{err: errLost}
+		case <-late.C:
+			return message{err: fmt.Errorf("no event within %v: %w", eventTimeout, context.DeadlineExceeded)}
+		case <-ctx.Done():
+			return message{err: context.Cause(ctx)}
+		}
 	}
 }
 

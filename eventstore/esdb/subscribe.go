@@ -130,6 +130,8 @@ func (r *reader) follow(ctx context.Context) error {
 		case <-quiet.C:
 			r.caughtUp = true // servers before 23.10 do not send CaughtUp
 			err = r.look(ctx, 0)
+		case <-f.silent:
+			err = errLost
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
