@@ -454,8 +454,10 @@ func (s *Store) isStored(ctx context.Context, w eventstore.Write) (eventstore.Po
 	}
 	var stored []*record
 	_, err := s.readOn(ctx, w.Stream, eventstore.Revision(w.Expect+1), func(r *record) bool {
-		stored = append(stored, r)
-		return len(stored) < len(w.Events)
+		if len(stored) < len(w.Events) {
+			stored = append(stored, r)
+		}
+		return true // the read ends by itself
 	})
 	same := slices.EqualFunc(stored, w.Events, func(r *record, e eventstore.Event) bool { return r.ID == e.ID })
 	if err != nil || !same {

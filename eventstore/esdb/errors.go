@@ -120,10 +120,10 @@ func transient(err error) bool {
 	return !invalid(err)
 }
 
-// retryTransient retries until an attempt succeeds or fails permanently, or the timeout has passed. An attempt may take
-// half of it.
+// retryTransient retries until an attempt succeeds or fails permanently, or the timeout has passed. No attempt is cut
+// off before: the server would work for nothing, and for the next attempt too.
 func (s *Store) retryTransient(ctx context.Context, attempt func(context.Context) error) error {
-	return s.attempts(ctx, s.timeout/2, attempt)
+	return s.attempts(ctx, s.timeout, attempt)
 }
 
 // attempts is retryTransient with another timeout for each attempt.

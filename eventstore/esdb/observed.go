@@ -23,7 +23,7 @@ type observed struct {
 }
 
 // observedWait is how long an append waits for the subscription before it reads.
-const observedWait = 25 * time.Millisecond
+const observedWait = 100 * time.Millisecond
 
 func newObserved() *observed {
 	return &observed{

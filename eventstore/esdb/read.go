@@ -124,16 +124,9 @@ func (s *Store) Head(ctx context.Context) (eventstore.Position, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	var head eventstore.Position
-	err := s.attempts(ctx, eventTimeout, func(ctx context.Context) error {
-		// Usually the newest record is an event, and one record is enough.
-		for _, count := range []uint64{1, 64, everything} {
-			var found bool
-			var err error
-			if head, found, err = s.newest(ctx, count); found || err != nil {
-				return err
-			}
-		}
-		return nil
+	err := s.attempts(ctx, eventTimeout, func(ctx context.Context) (err error) {
+		head, err = s.newest(ctx)
+		return err
 	})
 	return head, err
 }
@@ -159,46 +152,68 @@ func (h *heads) found(newest, seen eventstore.Position) {
 	}
 }
 
-// newest searches the newest records of $all for the newest event of this log.
-func (s *Store) newest(ctx context.Context, count uint64) (head eventstore.Position, found bool, err error) {
+// newest searches $all backwards for the newest event of this log. Every read ends by itself: servers reset the streams
+// of a connection on which many reads are cut off.
+func (s *Store) newest(ctx context.Context) (head eventstore.Position, err error) {
 	known, seen := s.heads.known()
+	var from client.AllPosition = client.End{}
+	var end eventstore.Position
+	// Usually the newest record is an event, and one record is enough.
+	for count := uint64(1); ; count = min(64*count, 4096) {
+		read, found, last := uint64(0), false, eventstore.Position(0)
+		err := s.backwardsFrom(ctx, from, count, func(m message) error {
+			read, last, end = read+1, m.position, max(end, m.position)
+			switch {
+			case found:
+			case m.position == seen:
+				head, found = known, true
+			case errors.Is(m.err, errForeign):
+				head, found = m.position, true
+			case m.record != nil && !m.record.provisional() && m.record.more == 0:
+				// Only the commit record of a valid append counts.
+				ok, err := s.valid(ctx, m.record)
+				if err != nil {
+					return err
+				}
+				if ok {
+					head, found = m.position, true
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		if found || read < count {
+			s.heads.found(head, end)
+			return head, nil
+		}
+		from = at(last)
+	}
+}
+
+// backwardsFrom reads a page of $all. The last message may have errForeign.
+func (s *Store) backwardsFrom(
+	ctx context.Context, from client.AllPosition, count uint64, yield func(message) error,
+) error {
 	f, err := s.readFlow(ctx, func(ctx context.Context, c *link) (*client.ReadStream, error) {
-		return c.ReadAll(onLeader(ctx), client.ReadAllOptions{Direction: client.Backwards, From: client.End{}}, count)
+		return c.ReadAll(onLeader(ctx), client.ReadAllOptions{Direction: client.Backwards, From: from}, count)
 	}, s.isOfLog)
 	if err != nil {
-		return 0, false, err
+		return err
 	}
 	defer f.stop()
-	var end eventstore.Position
 	for {
 		m := f.next(ctx)
 		if finished(m.err) {
-			if count == everything {
-				s.heads.found(0, end)
-			}
-			return 0, false, nil
+			return nil
 		}
-		if m.err != nil && !errors.Is(m.err, errForeign) {
-			return 0, false, ofAll(m.err)
+		foreign := errors.Is(m.err, errForeign)
+		if m.err != nil && !foreign {
+			return ofAll(m.err)
 		}
-		end = max(end, m.position)
-		switch {
-		case errors.Is(m.err, errForeign):
-			s.heads.found(m.position, end)
-			return m.position, true, nil
-		case m.position == seen:
-			s.heads.found(known, end)
-			return known, true, nil
-		case m.record != nil && !m.record.provisional() && m.record.more == 0:
-			// Only the commit record of a valid append counts.
-			ok, err := s.valid(ctx, m.record)
-			if err != nil {
-				return 0, false, err
-			}
-			if ok {
-				s.heads.found(m.position, end)
-				return m.position, true, nil
-			}
+		if err := yield(m); err != nil || foreign { // it is the last message of a flow
+			return err
 		}
 	}
 }

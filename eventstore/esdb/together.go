@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	client "github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	recordErrors "github.com/kurrent-io/KurrentDB-Client-Go/protos/kurrentdb/protocols/v2/streams/errors"
@@ -410,24 +409,10 @@ func (a *appending) lastID() ulid.ULID {
 func (s *Store) readBefore(
 	ctx context.Context, position eventstore.Position, count int, positions map[ulid.ULID]eventstore.Position,
 ) error {
-	f, err := s.readFlow(ctx, func(ctx context.Context, l *link) (*client.ReadStream, error) {
-		return l.ReadAll(onLeader(ctx), client.ReadAllOptions{Direction: client.Backwards, From: at(position)},
-			uint64(count))
-	}, s.isOfLog)
-	if err != nil {
-		return err
-	}
-	defer f.stop()
-	for {
-		m := f.next(ctx)
-		if finished(m.err) {
-			return nil
-		}
-		if m.err != nil {
-			return ofAll(m.err)
-		}
+	return s.backwardsFrom(ctx, at(position), uint64(count), func(m message) error {
 		if m.record != nil {
 			positions[m.record.ID] = m.position
 		}
-	}
+		return nil
+	})
 }
