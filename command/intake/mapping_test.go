@@ -230,6 +230,8 @@ func TestMap_Forms(t *testing.T) {
 		"broken escape":     {urlencoded, "n=%zz", "", "is not a valid form"},
 		"too many":          {urlencoded, strings.Repeat("a=1&", 1001), "", "must have at most 1000 fields"},
 		"no type, a form":   {"", "a=1", `{"a": "1"}`, ""},
+		"JSON as a form":    {urlencoded, ` {"a": 1}`, `{"a": 1}`, ""},
+		"no JSON in a form": {urlencoded, `{a=1`, `{"{a": "1"}`, ""},
 		"no type, JSON":     {"", ` {"a": 1}`, `{"a": 1}`, ""},
 		"text, JSON":        {"text/plain;charset=UTF-8", `{"a": 1}`, `{"a": 1}`, ""},
 		"text, no JSON":     {"text/plain", `a=1`, "", "must be JSON or a form"},

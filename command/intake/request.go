@@ -49,7 +49,14 @@ func (r Request) parse() (any, error) {
 		media, params = "", nil
 	}
 	body := bytes.TrimPrefix(r.Body, byteOrderMark)
+	trimmed := bytes.TrimLeft(body, " \t\r\n")
+	looksLikeJSON := len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[')
 	switch {
+	case media == "application/x-www-form-urlencoded" && looksLikeJSON: // programs such as curl send JSON as this
+		if parsed, err := parseJSON(trimmed); err == nil {
+			return parsed, nil
+		}
+		return parseURLEncoded(body, params["charset"], FromBrowser(r.Headers))
 	case media == "application/x-www-form-urlencoded":
 		return parseURLEncoded(body, params["charset"], FromBrowser(r.Headers))
 	case media == "multipart/form-data":
@@ -59,8 +66,8 @@ func (r Request) parse() (any, error) {
 	}
 	// Scripts that must not ask for permission first (sendBeacon) post JSON as text/plain, and some programs name no
 	// type at all.
-	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
-	case len(trimmed) == 0, trimmed[0] == '{', trimmed[0] == '[':
+	switch {
+	case len(trimmed) == 0, looksLikeJSON:
 		return parseJSON(trimmed)
 	case media == "" && bytes.IndexByte(trimmed, '=') > 0:
 		return parseURLEncoded(trimmed, "", FromBrowser(r.Headers))
