@@ -21,7 +21,8 @@ func (a *api) mountConsole() {
 		return
 	}
 	pages := console.New(console.Options{
-		Commands: a.Commands, Eraser: a.Eraser, Resubmissions: a.Resubmissions, Directory: a.Directory, Query: a.Query,
+		Commands: a.Commands, Eraser: a.Eraser, Resubmissions: a.Resubmissions, Imports: a.Imports,
+		Directory: a.Directory, Query: a.Query,
 		Tree: a.Tree, LogTree: a.LogTree, Gate: gate{a}, Log: a.Log, Now: a.Now, Base: a.BasePath + consolePath,
 		Key: a.ConsoleKey, Codes: a.ConsoleCodes, Provider: a.ConsoleProvider, Stopping: a.Stopping,
 		Troubles: a.troubles,

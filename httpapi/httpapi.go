@@ -21,6 +21,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/worker/forget"
+	"github.com/leadlog/leadlog/command/worker/importer"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/httpapi/challenge"
@@ -39,12 +40,14 @@ type Options struct {
 	Query     *query.Reader
 	// Resubmissions carries out requests to capture arrivals again.
 	Resubmissions resubmit.Queue
-	Uses          *command.Uses  // samples how API tokens are used; nil does not
-	JWT           *Verifier      // nil refuses every JWT
-	Tree          *merkle.Signer // of checkpoints
-	LogTree       logtree.Reader
-	Log           *slog.Logger
-	Now           func() time.Time // nil is the system's clock
+	// Imports are the files that people upload in the console.
+	Imports importer.Runs
+	Uses    *command.Uses  // samples how API tokens are used; nil does not
+	JWT     *Verifier      // nil refuses every JWT
+	Tree    *merkle.Signer // of checkpoints
+	LogTree logtree.Reader
+	Log     *slog.Logger
+	Now     func() time.Time // nil is the system's clock
 
 	// RateLimit and RateBurst are the captures per second and the burst of an account without limits of its own; 0 is
 	// no limit. Visitors' activity and other writes have the same limits, counted separately; reads have five times as

@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/worker/forget"
+	"github.com/leadlog/leadlog/command/worker/importer"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
@@ -185,6 +186,7 @@ func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *p
 	require.NoError(t, err)
 	options := httpapi.Options{
 		Commands: p.commands, Eraser: c.eraser(), Resubmissions: resubmit.Queue{Pool: c.pool, Store: c.store},
+		Imports:   importer.Runs{Pool: c.pool},
 		Directory: directory,
 		Query:     query.New(c.pool, c.store, query.WithClaims(claims), query.WithErasedForm(sealed.AsErased)),
 		JWT:       verifier, Log: log, PreviewFilter: previewing(c.store),

@@ -186,7 +186,7 @@ func (i *importCommand) show(w io.Writer, r importer.Report) error {
 
 func describe(w io.Writer, r importer.Report) {
 	fmt.Fprintf(w, "CSV in %s, delimiter %q, %d rows\n", r.Encoding, r.Delimiter, r.Rows)
-	if r.Rows > r.Sampled {
+	if r.Sampled > 0 {
 		fmt.Fprintf(w, "(emails and phones of the first %d rows)\n", r.Sampled)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -186,7 +186,7 @@ func (c *Columns) apply(options Options) error {
 	}
 	for name, field := range options.Map {
 		if !valid(field) {
-			return fmt.Errorf("there is no field %q: a column may be %s", field, strings.Join(fieldNames(), ", "))
+			return fmt.Errorf("there is no field %q: a column may be %s", field, strings.Join(choices(), ", "))
 		}
 		if err := set(name, field); err != nil {
 			return err
@@ -210,9 +210,9 @@ func (c *Columns) find(name string) int {
 	return slices.IndexFunc(c.Header, func(h string) bool { return plain(h) == plain(name) })
 }
 
-// named are the fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are joined
-// to a name when there is no name. A country is that of the phone, and a custom field.
-func named() []string {
+// FieldNames returns the fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are
+// joined to a name when there is no name. A country is that of the phone, and a custom field.
+func FieldNames() []string {
 	names := slices.Insert(lead.FieldNames(), 1, string(contact.FieldFirstName), string(contact.FieldLastName))
 	for _, field := range []contact.Field{contact.FieldVisitorID, contact.FieldReceivedAt, contact.FieldCountry} {
 		names = append(names, string(field))
@@ -220,15 +220,15 @@ func named() []string {
 	return append(names, metadata, customFields)
 }
 
-func fieldNames() []string {
-	return append(named(), metadata+".KEY", customFields+".KEY", "or nothing, to be left out")
+func choices() []string {
+	return append(FieldNames(), metadata+".KEY", customFields+".KEY", "or nothing, to be left out")
 }
 
 func valid(field string) bool {
 	if parent, key, nested := strings.Cut(field, "."); nested {
 		return key != "" && (parent == metadata || parent == customFields)
 	}
-	return field == leftOut || slices.Contains(named(), field)
+	return field == leftOut || slices.Contains(FieldNames(), field)
 }
 
 // index sorts the columns by what they become.

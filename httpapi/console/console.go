@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/worker/forget"
+	"github.com/leadlog/leadlog/command/worker/importer"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
@@ -31,6 +32,7 @@ type Options struct {
 	Commands      *command.Handlers
 	Eraser        forget.Eraser
 	Resubmissions resubmit.Queue
+	Imports       importer.Runs
 	Directory     *command.Directory
 	Query         *query.Reader
 	Tree          *merkle.Signer // of checkpoints

@@ -109,6 +109,15 @@ func pages() []page {
 		{get, "/arrivals/{id}/discard", leads + " " + leadsWrite, quota.Read, (*visit).confirmDiscard},
 		{post, "/arrivals/{id}/discard", leadsWrite, quota.Write, (*visit).discardArrival},
 
+		{get, "/imports", leadsWrite, quota.Read, (*visit).imports},
+		{post, "/imports", leadsWrite, quota.Write, (*visit).uploadImport},
+		{get, "/imports/{id}", leadsWrite, quota.Read, (*visit).importOne},
+		{post, "/imports/{id}", leadsWrite, quota.Write, (*visit).beginImport},
+		{post, "/imports/{id}/discard", leadsWrite, quota.Write, (*visit).discardImport},
+		{get, "/imports/{id}/outcome.csv", leadsWrite, quota.Read, (*visit).importOutcome},
+		{get, "/imports/{id}/undo", leadsWrite, quota.Read, (*visit).confirmUndoImport},
+		{post, "/imports/{id}/undo", leadsWrite, quota.Write, (*visit).undoImport},
+
 		{get, "/settings", adminScope, quota.Read, (*visit).settingsPage},
 		{post, "/settings", adminScope, quota.Write, (*visit).changeSettings},
 		{post, "/settings/preview", adminScope, quota.Write, (*visit).previewSettings},

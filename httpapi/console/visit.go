@@ -14,6 +14,7 @@ import (
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/command/worker/importer"
 	"github.com/leadlog/leadlog/eventstore"
 )
 
@@ -249,6 +250,10 @@ func (v *visit) explain(err error) Failure {
 		return Failure{Status: http.StatusNotFound, Message: "Page not found"}
 	case errors.Is(err, errNoDelivery):
 		return Failure{Status: http.StatusNotFound, Message: "Delivery not found"}
+	case errors.Is(err, importer.ErrNoRun):
+		return Failure{Status: http.StatusNotFound, Message: "Import not found"}
+	case errors.Is(err, importer.ErrBusy), errors.Is(err, importer.ErrState):
+		return Failure{Status: http.StatusConflict, Message: "Not now: " + err.Error()}
 	case errors.Is(err, errBadForm):
 		return Failure{Status: http.StatusBadRequest, Message: "The form could not be read"}
 	case errors.As(err, &large):

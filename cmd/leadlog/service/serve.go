@@ -87,6 +87,7 @@ func (a *App) Serve(ctx context.Context, listening func(net.Addr)) error {
 		resubmit.Worker{
 			Queue: a.resubmissions(), Resubmit: resubmit.Commands(a.Directory, a.Handlers, a.log), Log: a.log,
 		}.Run,
+		a.importWorker().Run,
 		worker.Expiry{Query: a.reader, Handlers: a.Handlers, Eraser: a.eraser(), Sweep: a.store.Sweep, Log: a.log}.Run,
 		worker.Retention{Query: a.reader, Handlers: a.Handlers, Eraser: a.eraser(), Log: a.log, Now: time.Now}.Run,
 		func(ctx context.Context) { a.secrets.Run(ctx, a.log) })

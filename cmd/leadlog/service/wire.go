@@ -25,8 +25,10 @@ import (
 	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/command/worker/fetch"
 	"github.com/leadlog/leadlog/command/worker/forget"
+	"github.com/leadlog/leadlog/command/worker/importer"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/draft"
 	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/httpapi"
@@ -65,6 +67,7 @@ type App struct {
 	Directory *command.Directory
 	uses      *command.Uses
 	Handlers  *command.Handlers
+	claims    claim.Names
 	leads     *eventstore.Folds[lead.State]
 	watch     *worker.IntakeWatch
 	logTree   *transparency.Publisher
@@ -157,7 +160,7 @@ func (a *App) wireLog(ctx context.Context, views, events string) (err error) {
 func (a *App) wireCommands(ctx context.Context, claims claim.Names) (err error) {
 	a.secrets = secret.New(a.pool, a.store.Box)
 	endpoints, intakes := secret.Endpoints{Store: a.secrets}, secret.Intakes{Store: a.secrets}
-	a.leads = command.NewLeads()
+	a.claims, a.leads = claims, command.NewLeads()
 	a.Directory, a.uses = command.NewDirectory(a.store, time.Now), command.NewUses(a.store, time.Now, a.log)
 	a.Directory.ServeIntakes(intakes)
 	a.Handlers = command.NewHandlers(command.Options{
@@ -217,8 +220,9 @@ func (a *App) wireHTTP(ctx context.Context, verifier *httpapi.Verifier, budget i
 		treeMetrics{a.logTree})
 	a.Codes = console.NewCodes(time.Now)
 	a.handler = httpapi.New(httpapi.Options{
-		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Directory: a.Directory,
-		Query: a.reader, Uses: a.uses, Tree: a.logTree.Signer,
+		Commands: a.Handlers, Eraser: a.eraser(), Resubmissions: a.resubmissions(), Imports: a.imports(),
+		Directory: a.Directory,
+		Query:     a.reader, Uses: a.uses, Tree: a.logTree.Signer,
 		LogTree: logtree.Reader{
 			Pool: a.pool, Log: a.store.raw, Origin: a.logTree.Origin(), Open: a.store.OpenWithNonce,
 		}, JWT: verifier, Log: a.log,
@@ -304,6 +308,24 @@ func (a *App) endReplay(ctx context.Context, ended delivery.EndedReplay) error {
 
 // resubmissions is the queue of requests to capture arrivals again.
 func (a *App) resubmissions() resubmit.Queue { return resubmit.Queue{Pool: a.pool, Store: a.store} }
+
+// imports are the files that people upload in the console.
+func (a *App) imports() importer.Runs { return importer.Runs{Pool: a.pool} }
+
+// importWorker imports uploaded files.
+func (a *App) importWorker() importer.Worker {
+	return importer.Worker{
+		Runs: a.imports(), Store: a.store, Handlers: a.Handlers, Directory: a.Directory, Eraser: a.eraser(), Log: a.log,
+		Now: time.Now,
+		Draft: func() (*command.Handlers, *command.Directory) {
+			store := draft.On(a.store)
+			directory := command.NewDirectory(store, time.Now)
+			return command.NewHandlers(command.Options{
+				Store: store, Claims: a.claims, Directory: directory, Log: a.log,
+			}), directory
+		},
+	}
+}
 
 // replayShare is how many deliveries of replays an account has for each capture that its limits allow.
 const replayShare = 10

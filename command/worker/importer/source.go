@@ -101,7 +101,7 @@ type Report struct {
 	Encoding  string // of CSV; empty for JSON lines
 	Delimiter rune   // likewise
 	Rows      uint64
-	Sampled   uint64 // rows of which phones and emails were counted
+	Sampled   uint64 // phones and emails of so many rows were counted; 0 is all
 	Columns   []leadfile.SurveyedColumn
 	Notes     []string // what a person should look at
 
@@ -139,8 +139,11 @@ func (s *Source) Survey(rules lead.Rules, now time.Time) (Report, error) {
 	s.before, s.blank = table.Before, table.Blank
 	survey.Settle(now)
 	r := Report{
-		Encoding: s.encoding.Name, Delimiter: s.dialect.Delimiter, Rows: s.total, Sampled: uint64(survey.Sampled),
-		Columns: survey.Columns, Notes: survey.Notes(),
+		Encoding: s.encoding.Name, Delimiter: s.dialect.Delimiter, Rows: s.total, Columns: survey.Columns,
+		Notes: survey.Notes(),
+	}
+	if survey.Sampled < survey.Rows {
+		r.Sampled = uint64(survey.Sampled)
 	}
 	r.NoContact, r.Contacts = survey.Questions()
 	r.Headless = r.NoContact && s.columns.HeaderIsRow(rules.Region)

@@ -1084,6 +1084,48 @@ COMMENT ON COLUMN arrival.resubmission.reached IS 'The latest arrival that was c
 COMMENT ON COLUMN arrival.resubmission.actor IS 'Who asked.';
 COMMENT ON COLUMN arrival.resubmission.claimed_until IS 'Until when a worker processes it or, in the past, when one last did.';
 
+-- Files of leads that were uploaded, and their imports. They too outlive the schema views.
+
+CREATE TABLE IF NOT EXISTS arrival.import (
+    run_id        text        COLLATE "C" NOT NULL,
+    account       text        COLLATE "C" NOT NULL,
+    actor         text        NOT NULL,
+    name          text        NOT NULL,
+    size          bigint      NOT NULL DEFAULT 0,
+    options       json        NOT NULL,
+    state         text        NOT NULL,
+    task          text        NOT NULL DEFAULT '',
+    report        json,
+    result        json,
+    rows          bigint      NOT NULL DEFAULT 0,
+    total         bigint      NOT NULL DEFAULT 0,
+    error         text        NOT NULL DEFAULT '',
+    began         bigint      NOT NULL DEFAULT 0,
+    claim         text        NOT NULL DEFAULT '',
+    claimed_until timestamptz NOT NULL DEFAULT '-infinity',
+    expires_at    timestamptz NOT NULL,
+    CONSTRAINT import_run PRIMARY KEY (run_id)
+);
+
+CREATE INDEX IF NOT EXISTS import_account ON arrival.import (account, run_id);
+CREATE INDEX IF NOT EXISTS import_task ON arrival.import (run_id) WHERE task <> '';
+CREATE INDEX IF NOT EXISTS import_expiry ON arrival.import (expires_at);
+
+COMMENT ON TABLE arrival.import IS 'Uploaded files of leads, until they expire: how each is read, and how far its import has come.';
+COMMENT ON COLUMN arrival.import.task IS 'What a worker does next or now: check, try, import or undo; empty for nothing.';
+COMMENT ON COLUMN arrival.import.began IS 'The end of the log before the import.';
+COMMENT ON COLUMN arrival.import.claim IS 'Of the worker that does the task.';
+
+CREATE TABLE IF NOT EXISTS arrival.import_part (
+    run_id  text    COLLATE "C" NOT NULL REFERENCES arrival.import ON DELETE CASCADE,
+    file    text    NOT NULL,
+    part    integer NOT NULL,
+    content bytea   NOT NULL,
+    CONSTRAINT import_part_number PRIMARY KEY (run_id, file, part)
+);
+
+COMMENT ON TABLE arrival.import_part IS 'The parts of an uploaded file, which are deleted when its import ends, and of its outcome.';
+
 -- The tree of the whole log, and what was signed of it.
 --
 -- It is a fold of the log, but no view: what was published must never change, so it is never replaced. Built again, it is compared.
