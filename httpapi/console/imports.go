@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/command/worker/importer"
 )
@@ -157,14 +158,14 @@ func (v *visit) importScreen(found importer.Upload, message string) (screen, err
 		chosen := found.Settings.Columns
 		for i, column := range found.Report.Columns {
 			c := importColumn{column, i, ""}
-			field, mapped := chosen.Map[column.Name]
+			becomes, mapped := chosen.Map[column.Name]
 			switch {
 			case slices.Contains(chosen.Keep, column.Name):
 				c.Chosen = keepColumn
-			case mapped && field == "":
+			case mapped && becomes == "":
 				c.Chosen = dropColumn
 			case mapped:
-				c.Chosen = field
+				c.Chosen = becomes
 			}
 			if !seesExamples {
 				c.Examples = nil
@@ -181,6 +182,22 @@ func (v *visit) importScreen(found importer.Upload, message string) (screen, err
 	}
 	return result, nil
 }
+
+// importWarnings say what the warnings of rows mean.
+var importWarnings = map[string]string{
+	field.ContactInCustomField: "a custom field looks like the phone or email that the row lacks",
+	field.IgnoredContact:       "a contact on the account's list of ignored ones was taken as absent",
+	field.PlaceholderContact:   "a contact of no person was taken as absent",
+	field.SharedContact:        "a contact of many persons did not identify this one",
+	field.NotAName:             "a name that is none was taken as absent",
+	field.StatusUnknown:        "a stage that the account does not have was kept as a custom field",
+	field.TemperatureUnknown:   "a temperature that is none was kept as a custom field",
+	field.ValueUnreadable:      "a value that cannot be used was kept as a custom field",
+	field.ValueShortened:       "a value or a column's name was too long, and was cut",
+	field.FieldDropped:         "a field was more than a lead can have, and was left out",
+}
+
+func importWarning(code string) string { return importWarnings[code] }
 
 func (v *visit) findImport() (importer.Upload, error) {
 	return v.Imports.Get(v.ctx, v.identity.Account, v.id("id"))

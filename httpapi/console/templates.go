@@ -159,9 +159,9 @@ func functions(base string, a assets) template.FuncMap {
 		"members":     func(data jsontext.Value) []member { return masker{revealed: true}.object(data) },
 		"percent":     func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 		"joined":      func(parts []string) string { return strings.Join(parts, ", ") },
-		"importfield": importField,
-		"fault":       fault,
-		"faulty":      faulty,
+		"importfield": importField, "importwarning": importWarning,
+		"fault":  fault,
+		"faulty": faulty,
 	}
 }
 

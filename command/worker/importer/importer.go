@@ -163,9 +163,10 @@ type Ledger interface {
 // Tally counts rows by outcome.
 type Tally struct {
 	Created, Merged, Refused, Invalid uint64
-	Erased                            uint64 // of leads that were erased since an earlier import
-	Repeated                          uint64 // of all of these, done by an earlier import
-	Warned                            uint64 // of all of these, with warnings
+	Erased                            uint64            // of leads that were erased since an earlier import
+	Repeated                          uint64            // of all of these, done by an earlier import
+	Warned                            uint64            // of all of these, with warnings
+	Warnings                          map[string]uint64 // of these, by code
 }
 
 // rowOutcome is the result of one row, as the outcome file shows it.
@@ -181,8 +182,14 @@ func (t *Tally) count(arrived command.BatchOutcome) (rowOutcome, error) {
 		wrong     field.Errors
 		delivered *deliveredError
 	)
-	if len(arrived.Noted)+len(arrived.Warnings) > 0 {
+	if codes := codesOf(arrived); len(codes) > 0 {
 		t.Warned++
+		for _, code := range codes {
+			if t.Warnings == nil {
+				t.Warnings = map[string]uint64{}
+			}
+			t.Warnings[code]++
+		}
 	}
 	replayed := arrived.Replayed
 	row := rowOutcome{http.StatusCreated, arrived.Lead.ID, ""}
@@ -277,19 +284,18 @@ func (o *Outcomes) add(arrived command.BatchOutcome) error {
 	// The message may contain the name of a column, which comes from the file.
 	return o.table.Write([]string{
 		strconv.Itoa(arrived.Line), strconv.Itoa(arrived.Lines), strconv.Itoa(row.status), row.leadID,
-		codes(slices.Concat(arrived.Noted, arrived.Warnings)), leadfile.Defused(row.message),
+		strings.Join(codesOf(arrived), " "), leadfile.Defused(row.message),
 	})
 }
 
-// codes returns the codes of warnings, each once.
-func codes(warnings field.Warnings) string {
-	var codes []string
-	for _, warning := range warnings {
+// codesOf returns the codes of a row's warnings, each once.
+func codesOf(arrived command.BatchOutcome) (codes []string) {
+	for _, warning := range slices.Concat(arrived.Noted, arrived.Warnings) {
 		if !slices.Contains(codes, warning.Code) {
 			codes = append(codes, warning.Code)
 		}
 	}
-	return strings.Join(codes, " ")
+	return codes
 }
 
 // flush leaves its error to Close.
