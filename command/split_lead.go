@@ -1,9 +1,7 @@
 package command
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -142,38 +140,5 @@ func (h *Handlers) LeadParts(ctx context.Context, account, id string) (lead.Part
 // leadHistory reads the events of a lead, of the leads that were joined into it and of those that it left, in the order
 // of the log.
 func (h *Handlers) leadHistory(ctx context.Context, stream string) ([]event.Fact, error) {
-	var all []eventstore.Recorded
-	for streams, next := []string{stream}, 0; next < len(streams); next++ {
-		for recorded, err := range h.store.Read(ctx, streams[next], 0) {
-			if err != nil {
-				return nil, err
-			}
-			data, err := recorded.Decode()
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, recorded)
-			var more []string
-			switch data := data.(type) {
-			case event.LeadJoined:
-				more = append(slices.Clone(data.Joined), data.From)
-			case event.LeadSplit:
-				more = []string{data.From}
-			}
-			for _, id := range more {
-				if other := event.LeadStream(id); id != "" && !slices.Contains(streams, other) {
-					streams = append(streams, other)
-				}
-			}
-		}
-	}
-	slices.SortFunc(all, func(a, b eventstore.Recorded) int { return cmp.Compare(a.Position, b.Position) })
-	history := make([]event.Fact, len(all))
-	for i, recorded := range all {
-		var err error
-		if history[i], err = recorded.Fact(); err != nil {
-			return nil, err
-		}
-	}
-	return history, nil
+	return eventstore.ReadRelated(ctx, h.store, stream, lead.Related)
 }

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -182,7 +184,7 @@ func TestSplitLead_UndoesJoin(t *testing.T) {
 	require.ElementsMatch(t, []string{"+919876500021", "+919876500022"}, joined.Phones)
 }
 
-// A random history, beside a model of which lead has which arrivals.
+// A random history, beside a model of which lead has which arrivals and consents.
 func TestSplitLead_Model(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -198,8 +200,12 @@ func TestSplitLead_Model(t *testing.T) {
 			switch {
 			case step < 5:
 				c := w.capture(p,
-					fmt.Sprintf(`{"phone":"+9198765001%02d","email":"p%d@example.org","metadata":{"source":"website"}}`,
-						rapid.IntRange(0, 5).Draw(rt, "phone"), rapid.IntRange(0, 3).Draw(rt, "email")), "")
+					fmt.Sprintf(`{"phone":"+9198765001%02d","email":"p%d@example.org","metadata":{"source":"website"%s}}`,
+						rapid.IntRange(0, 5).Draw(rt, "phone"), rapid.IntRange(0, 3).Draw(rt, "email"),
+						rapid.SampledFrom([]string{
+							``, `,"consent":{"purpose":"call"}`,
+							`,"consent":[{"purpose":"call","granted":false},{"purpose":"mail","text":"x"}]`,
+						}).Draw(rt, "consents")), "")
 				require.NoError(rt, c.err)
 				if !slices.Contains(leads, c.answer.Lead.ID) {
 					leads = append(leads, c.answer.Lead.ID)
@@ -212,6 +218,14 @@ func TestSplitLead_Model(t *testing.T) {
 				}
 				require.NoError(rt, w.join(p, into, from))
 				owns[into], owns[from] = append(owns[into], owns[from]...), nil
+			case step == 7:
+				id := rapid.SampledFrom(live).Draw(rt, "consents")
+				_, _, err := p.RecordConsents(t.Context(), command.RecordConsents{
+					Caller: owner, LeadID: id, Consents: jsontext.Value(rapid.SampledFrom([]string{
+						`{"purpose":"call","granted":false}`, `[{"purpose":"mail"},{"purpose":"call"}]`,
+					}).Draw(rt, "by hand")),
+				})
+				require.NoError(rt, err)
 			case step == 6:
 				id := rapid.SampledFrom(live).Draw(rt, "released")
 				if s := w.state(rt, id); len(s.Phones) > 1 {
@@ -260,6 +274,7 @@ func TestSplitLead_Model(t *testing.T) {
 					arrivals += entry.Arrivals
 				}
 				require.Equal(rt, len(owns[id]), arrivals)
+				w.requireConsents(rt, s, owns[id])
 				require.NotEmpty(rt, append(slices.Clone(s.Phones), s.Emails...))
 				held[id] = len(s.Phones) + len(s.Emails)
 			}
@@ -272,6 +287,54 @@ func TestSplitLead_Model(t *testing.T) {
 			require.Equal(rt, held, claimed, "a lead has what it claims")
 		}
 	})
+}
+
+// requireConsents requires that a lead has the latest consent of each purpose: of its arrivals, and of those recorded by
+// hand for it and for the leads that are part of it; and that its events tell of each change.
+func (w *world) requireConsents(t require.TestingT, s lead.State, arrivals []string) {
+	type given struct{ event, purpose string }
+	latest, at := map[string]event.ConsentState{}, map[string]time.Time{}
+	var all []given
+	known := map[string]bool{} // by the changes that endpoints get
+	for _, recorded := range w.events() {
+		fact, err := recorded.Fact()
+		require.NoError(t, err)
+		id, on := fact.ID.String(), event.LeadID(fact.Stream)
+		if on == s.ID {
+			for _, c := range event.ChangedConsents(fact.Data) {
+				if known[c.Purpose] = c.Granted; c.Gone {
+					delete(known, c.Purpose)
+				}
+			}
+		}
+		_, byHand := fact.Data.(event.LeadConsented)
+		its := byHand && (on == s.ID || slices.Contains(s.Joined, on)) || slices.Contains(arrivals, id)
+		consents, seen := lead.ConsentsOf(&fact)
+		for _, c := range consents {
+			if !its {
+				break
+			}
+			all = append(all, given{id, c.Purpose})
+			if !seen.Before(at[c.Purpose]) {
+				at[c.Purpose] = seen
+				latest[c.Purpose] = event.ConsentState{Granted: c.Granted, EventID: id}
+			}
+		}
+	}
+	require.Len(t, s.Consents, len(latest))
+	for purpose, want := range latest {
+		got := s.Consents[purpose]
+		require.Equal(t, want, event.ConsentState{Granted: got.Granted, EventID: got.EventID}, purpose)
+		require.Equal(t, at[purpose], got.At, purpose)
+	}
+	require.Equal(t, s.Granted(), known)
+	history, err := eventstore.ReadRelated(w.t.Context(), w.log, event.LeadStream(s.ID), lead.Related)
+	require.NoError(t, err)
+	var listed []given
+	for _, c := range s.AllConsents(history) {
+		listed = append(listed, given{c.Fact.ID.String(), c.Purpose})
+	}
+	require.Equal(t, all, listed)
 }
 
 func touchesBody(t require.TestingT, ids []string) string {

@@ -75,6 +75,28 @@ func TestConsents_OfCapturesAndByHand(t *testing.T) {
 		return shown["whatsapp"] == true
 	})
 
+	// After the split the consent that was recorded by hand stays, and that of the arrival leaves with it.
+	s.as(http.MethodPost, path, `{"purpose":"whatsapp","method":"letter"}`).is(http.StatusCreated)
+	undone := s.as(http.MethodPost, leads+"/"+id+"/split", `{"lead":"`+other+`"}`).is(http.StatusCreated)
+	require.Len(t, list(""), 6)
+	left := s.as(http.MethodGet, leads+"/"+other+"/consents?current=true", "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, left, 1)
+	require.Equal(t, "whatsapp", left[0].(map[string]any)["purpose"])
+	require.Equal(t, map[string]any{"whatsapp": true},
+		s.as(http.MethodGet, after(leads+"/"+other, undone), "").is(http.StatusOK).at("data", "consents"))
+	repeated := s.leadID(s.capture(`{"phone":"9876543210","email":"r@example.com","metadata":{"source":"whatsapp",` +
+		`"consent":{"purpose":"post","granted":false,"text":"No letters"}}}`).is(http.StatusOK))
+	require.Equal(t, id, repeated)
+	arrivals := s.as(http.MethodGet, leads+"/"+id+"/events", "").is(http.StatusOK).at("data").([]any)
+	split := s.as(http.MethodPost, leads+"/"+id+"/split",
+		`{"touches":["`+arrivals[len(arrivals)-1].(map[string]any)["id"].(string)+`"]}`).is(http.StatusCreated)
+	taken := s.as(http.MethodGet, leads+"/"+s.leadID(split)+"/consents", "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, taken, 1)
+	require.Equal(t, "No letters", taken[0].(map[string]any)["text"], "on the stream of the lead that it left")
+	require.Len(t, list(""), 6)
+	feed := s.as(http.MethodGet, "/api/v1/crm/events?types=lead.consented&limit=1000", "").is(http.StatusOK)
+	require.Len(t, feed.at("data"), 3)
+
 	write := s.mint(ownAccount, "leads:write")
 	sent := s.send(call{
 		method: http.MethodPost, path: path, credential: write, body: `{"purpose":"post"}`,
@@ -108,14 +130,19 @@ func TestConsents_Invalid(t *testing.T) {
 	} {
 		wrong := s.as(http.MethodPost, leads+"/"+id+"/consents", body).is(http.StatusBadRequest)
 		require.Equal(t, []string{field}, wrong.fieldsNamed(), body[:min(len(body), 60)])
-		inCapture := s.capture(`{"phone":"9876543211","metadata":{"consent":` + body + `}}`)
-		if body == `{}` || body == `[]` { // empty is as if absent
-			inCapture.is(http.StatusCreated)
-			s.erase(s.leadID(inCapture), http.StatusOK)
-			continue
-		}
-		require.Equal(t, []string{"metadata." + field}, inCapture.is(http.StatusBadRequest).fieldsNamed(),
-			body[:min(len(body), 60)])
+	}
+	require.Equal(t, []string{"metadata.consent"}, s.capture(`{"phone":"9876543211","metadata":{"consent":`+large+`}}`).
+		is(http.StatusBadRequest).fieldsNamed())
+	for _, consent := range []string{`"yes"`, `[{"purpose":"a"},{"granted":true}]`, many} {
+		captured := s.capture(`{"phone":"9876543211","metadata":{"consent":` + consent + `}}`).is(http.StatusCreated)
+		warning := captured.at("warnings").([]any)[0].(map[string]any)
+		require.Equal(t, "CONSENT_UNREADABLE", warning["code"], consent)
+		unread := s.leadID(captured)
+		require.Empty(t, s.as(http.MethodGet, leads+"/"+unread+"/consents", "").is(http.StatusOK).at("data"))
+		kept := s.as(http.MethodGet, after(leads+"/"+unread, captured), "").is(http.StatusOK)
+		require.Contains(t, kept.raw, `"consent":`+consent, "stored as metadata")
+		require.Empty(t, kept.at("data", "consents"))
+		s.erase(unread, http.StatusOK)
 	}
 	s.as(http.MethodPost, leads+"/"+id+"/consents", `{"purpose":"a"`).is(http.StatusBadRequest)
 	s.as(http.MethodPost, leads+"/"+id+"/consents", ``).is(http.StatusBadRequest)

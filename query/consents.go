@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -19,23 +20,29 @@ type Consent struct {
 	UserAgent  string     `json:"userAgent"`
 }
 
-// Consents returns the consents of a lead and of those that were joined into it, oldest first, or the latest of each
-// purpose. They are read from the log. The error is ErrNotFound.
+// Consents returns the consents of a lead, oldest first, or the latest of each purpose. They are read from the log. The
+// error is ErrNotFound.
 func (r *Reader) Consents(ctx context.Context, account, id string, current bool) ([]Consent, error) {
 	if !event.ValidID(id) {
 		return nil, ErrNotFound
 	}
-	found, joined, err := r.consents(ctx, account, id)
-	for _, part := range joined {
-		if err != nil {
-			break
-		}
-		var more []Consent
-		more, _, err = r.consents(ctx, account, part)
-		found = append(found, more...)
-	}
+	stream := event.LeadStream(id)
+	history, err := eventstore.ReadRelated(ctx, r.store, stream, lead.Related)
 	if err != nil {
 		return nil, err
+	}
+	var state lead.State
+	for _, fact := range history {
+		if fact.Stream == stream {
+			state = lead.Fold(state, fact)
+		}
+	}
+	if state.Account != account || state.Phase != lead.Live && state.Phase != lead.Joined {
+		return nil, ErrNotFound
+	}
+	found := []Consent{}
+	for _, c := range state.AllConsents(history) {
+		found = append(found, newConsent(c))
 	}
 	slices.SortStableFunc(found, func(a, b Consent) int { return time.Time(a.At).Compare(time.Time(b.At)) })
 	if !current {
@@ -43,51 +50,25 @@ func (r *Reader) Consents(ctx context.Context, account, id string, current bool)
 	}
 	latest := []Consent{}
 	for i, c := range found {
-		if !slices.ContainsFunc(found[i+1:], func(later Consent) bool { return later.Purpose == c.Purpose }) {
+		again := func(later Consent) bool { return later.Purpose == c.Purpose && later.EventID == c.EventID }
+		if state.Consents[c.Purpose].EventID == c.EventID && !slices.ContainsFunc(found[i+1:], again) {
 			latest = append(latest, c)
 		}
 	}
 	return latest, nil
 }
 
-// consents reads the stream of one lead, and returns the leads that were joined into it.
-func (r *Reader) consents(ctx context.Context, account, id string) (found []Consent, joined []string, err error) {
-	found, none := []Consent{}, true
-	for recorded, err := range r.store.Read(ctx, event.LeadStream(id), 0) {
-		if err != nil {
-			return nil, nil, err
-		}
-		if recorded.Metadata.Account != account || erasure(recorded) {
-			return nil, nil, ErrNotFound
-		}
-		none = false
-		fact, err := recorded.Fact()
-		if err != nil {
-			return nil, nil, err
-		}
-		ip, userAgent := fact.Metadata.IP, fact.Metadata.UserAgent
-		switch data := fact.Data.(type) {
-		case event.LeadJoined:
-			joined = append(append(joined, data.From), data.Joined...)
-		case event.LeadSplit:
-			joined = data.Joined
-			// they left
-			found = slices.DeleteFunc(found, func(c Consent) bool { return slices.Contains(data.Touches, c.EventID) })
-		case event.LeadCreated:
-			ip, userAgent = data.IP, data.UserAgent
-		case event.LeadMerged:
-			ip, userAgent = data.IP, data.UserAgent
-		}
-		given, at := lead.ConsentsOf(&fact)
-		for _, g := range given {
-			found = append(found, Consent{
-				GivenConsent: g, At: Timestamp(at), EventID: fact.ID.String(),
-				Credential: newCredential(fact.Metadata.Credential), IP: ip, UserAgent: userAgent,
-			})
-		}
+func newConsent(c lead.OwnConsent) Consent {
+	shown := Consent{
+		GivenConsent: c.GivenConsent, At: Timestamp(c.At), EventID: c.Fact.ID.String(),
+		Credential: newCredential(c.Fact.Metadata.Credential), IP: c.Fact.Metadata.IP,
+		UserAgent: c.Fact.Metadata.UserAgent,
 	}
-	if none {
-		return nil, nil, ErrNotFound
+	switch data := c.Fact.Data.(type) {
+	case event.LeadCreated:
+		shown.IP, shown.UserAgent = data.IP, data.UserAgent
+	case event.LeadMerged:
+		shown.IP, shown.UserAgent = data.IP, data.UserAgent
 	}
-	return found, joined, nil
+	return shown
 }

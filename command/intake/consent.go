@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,10 +17,6 @@ const (
 	consentTextField    = "consent_text["
 	consentVersionField = "consent_version["
 )
-
-// consentTexts bounds the texts of all consents of a post, in bytes, so that they fit into a capture. Longer ones are
-// cut.
-const consentTexts = 8 << 10
 
 // formConsent is a consent in the form of metadata.consent.
 type formConsent struct {
@@ -53,9 +48,8 @@ func (m *Mapping) takeConsents(body any) (consents []formConsent) {
 		text, version := consentTextField+purpose+"]", consentVersionField+purpose+"]"
 		page, _ := object["page_url"].(string)
 		consents = append(consents, formConsent{
-			Purpose: purpose, Granted: ticked(object[name]), Method: "form",
-			Text:    cut(object[text], min(lead.MaxConsentText, consentTexts/len(fields))),
-			Version: cut(object[version], lead.MaxVersion), URL: cut(page, lead.MaxConsentURL),
+			Purpose: purpose, Granted: ticked(object[name]), Method: "form", Text: textOf(object[text]),
+			Version: textOf(object[version]), URL: page,
 		})
 		for _, taken := range []string{name, text, version} {
 			delete(object, taken)
@@ -84,18 +78,6 @@ func ticked(value any) bool {
 		return len(v) > 0 && ticked(v[len(v)-1])
 	}
 	return value != nil
-}
-
-// cut returns a text of at most so many bytes.
-func cut(value any, most int) string {
-	text, _ := value.(string)
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most]
 }
 
 // setConsents adds consents to the metadata: those of the mapping, or of a form, unless the metadata have some.

@@ -299,8 +299,6 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 		return steps, mapped.setDeliveryID(value)
 	case isObject && value.Kind() != '{':
 		return steps, errNotObject
-	case p.field == fieldConsent && value.Kind() != '{' && value.Kind() != '[':
-		return steps, errNotConsent
 	}
 	mapped.Body[p.field] = value
 	return steps, nil
@@ -308,7 +306,6 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 
 var (
 	errNotObject  = errors.New("must be an object")
-	errNotConsent = errors.New("must be an object or a list of objects")
 	errDeliveryID = errors.New("must be text of at most 200 characters or a whole number of 64 bits")
 )
 

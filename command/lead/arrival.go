@@ -70,7 +70,7 @@ type Arrival struct {
 	IP            string
 	UserAgent     string
 	VisitorID     string
-	Consents      []event.Consent   // whose words are in the metadata
+	Consents      []GivenConsent    // which the metadata have too
 	Kept          event.KeptArrival // zero for most
 	Visitor       string            // the visitor's stream; the caller sets it
 	Warnings      field.Warnings    // what was taken in another way than its sender most likely meant

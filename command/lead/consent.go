@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,8 @@ const (
 	maxMethod       = 50
 	maxPurposes     = 200 // of a lead; further ones are on the log, but not in its state
 )
+
+const tooManyConsentBytes = "must be at most 16 KiB"
 
 // GivenConsent is what a person agreed to, or no longer does, with the words that they saw.
 type GivenConsent struct {
@@ -64,7 +67,7 @@ func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong fi
 		return nil, wrong
 	}
 	if len(value) > MaxConsentBytes {
-		wrong.Add(name, "must be at most 16 KiB")
+		wrong.Add(name, tooManyConsentBytes)
 		return nil, wrong
 	}
 	for i, item := range list {
@@ -114,52 +117,110 @@ func (r *reader) consent() GivenConsent {
 	return given
 }
 
-// consents reads those of an arrival. A caller of the API is told of invalid ones; a form, an intake or a file keeps
-// the person, and the metadata as given.
-func (r *reader) consents(metadata map[string]jsontext.Value, rules Rules) []event.Consent {
-	value, given := metadata[keyConsent]
-	if !given || empty(value) {
+// consents reads those of an arrival. If one of them is invalid, none is recorded, and the metadata are kept as given.
+func (r *reader) consents(metadata map[string]jsontext.Value, rules Rules) []GivenConsent {
+	const name = "metadata." + keyConsent
+	value := metadata[keyConsent]
+	if empty(value) {
 		return nil
 	}
-	valid, wrong := Consents(value, "metadata."+keyConsent)
-	if rules.From == contact.Call {
-		r.wrong = append(r.wrong, wrong...)
+	if rules.From == contact.Call && len(value) > MaxConsentBytes { // other senders cannot correct it
+		r.wrong.Add(name, tooManyConsentBytes)
+		return nil
 	}
-	return withoutWords(valid)
+	given, wrong := Consents(value, name)
+	for _, w := range wrong {
+		r.warnings.Add(w.Field, field.ConsentUnreadable, w.Message+"; no consent was recorded")
+	}
+	if wrong != nil {
+		return nil
+	}
+	return given
 }
 
-// withoutWords returns consents without their words.
-func withoutWords(given []GivenConsent) (consents []event.Consent) {
-	for _, g := range given {
-		consents = append(consents, event.Consent{Purpose: g.Purpose, Granted: g.Granted})
+// recorded returns consents without their words, and marks those that become the lead's latest of their purposes.
+func (s State) recorded(given []GivenConsent, at time.Time) (consents []event.Consent) {
+	if len(given) == 0 {
+		return nil
+	}
+	after := s
+	after.consent(given, at, "")
+	last := map[string]int{}
+	for i, g := range given {
+		last[g.Purpose] = i
+	}
+	for i, g := range given {
+		latest, counts := after.Consents[g.Purpose]
+		changed := counts && last[g.Purpose] == i && differs(s.Consents, g.Purpose, latest)
+		consents = append(consents, event.Consent{Purpose: g.Purpose, Granted: g.Granted, Changed: changed})
 	}
 	return consents
 }
 
-// ConsentsOf returns the consents of a fact, with their words, and when they were given.
-func ConsentsOf(fact *event.Fact) (given []GivenConsent, at time.Time) {
-	switch data := fact.Data.(type) {
-	case event.LeadCreated:
-		if len(data.Consents) > 0 {
-			given, _ = Consents(data.Metadata[keyConsent], "")
-			return given, data.SeenAt(fact.At)
-		}
-	case event.LeadMerged:
-		if len(data.Consents) > 0 {
-			given, _ = Consents(data.Metadata[keyConsent], "")
-			return given, data.SeenAt(fact.At)
-		}
-	case event.LeadConsented:
-		given, _ = Consents(data.Given, "")
-		return given, fact.At
-	}
-	return nil, fact.At
+// differs reports whether a consent says something else than the one that a lead had, or that it had none.
+func differs(had map[string]event.ConsentState, purpose string, latest event.ConsentState) bool {
+	before, known := had[purpose]
+	return !known || before.Granted != latest.Granted || before.Words != latest.Words
 }
 
-// consent folds the consents of a fact: of each purpose, the latest counts.
-func (s *State) consent(given []GivenConsent, at time.Time) {
+// changedConsents returns what is another consent than before, by purpose.
+func changedConsents(before, after map[string]event.ConsentState) (changed []event.Consent) {
+	purposes := map[string]event.ConsentState{}
+	maps.Copy(purposes, before)
+	maps.Copy(purposes, after)
+	for _, purpose := range slices.Sorted(maps.Keys(purposes)) {
+		latest, has := after[purpose]
+		switch {
+		case !has:
+			changed = append(changed, event.Consent{Purpose: purpose, Changed: true, Gone: true})
+		case differs(before, purpose, latest):
+			changed = append(changed, event.Consent{Purpose: purpose, Granted: latest.Granted, Changed: true})
+		}
+	}
+	return changed
+}
+
+// ConsentsOf returns the consents of a fact, in the order of its own, and when they were given. They have no words after
+// an erasure, and when the lead had no room for more metadata.
+func ConsentsOf(fact *event.Fact) (given []GivenConsent, at time.Time) {
+	var plain []event.Consent
+	var words jsontext.Value
+	at = fact.At
+	switch data := fact.Data.(type) {
+	case event.LeadCreated:
+		plain, words, at = data.Consents, data.Metadata[keyConsent], data.SeenAt(fact.At)
+	case event.LeadMerged:
+		plain, words, at = data.Consents, data.Metadata[keyConsent], data.SeenAt(fact.At)
+	case event.LeadConsented:
+		plain, words = data.Consents, data.Given
+	}
+	if len(plain) == 0 {
+		return nil, at
+	}
+	if words != nil {
+		given, _ = Consents(words, "")
+		return given, at
+	}
+	for _, c := range plain {
+		given = append(given, GivenConsent{Purpose: c.Purpose, Granted: c.Granted})
+	}
+	return given, at
+}
+
+// consent folds the consents of an event: of each purpose, the latest counts.
+func (s *State) consent(given []GivenConsent, at time.Time, eventID string) {
 	for _, g := range given {
-		s.setConsent(g.Purpose, event.ConsentState{Granted: g.Granted, At: at, Words: g.words()})
+		s.setConsent(g.Purpose, event.ConsentState{Granted: g.Granted, At: at, EventID: eventID, Words: g.words()})
+	}
+}
+
+// joinConsents adds those of another lead.
+func (s *State) joinConsents(of map[string]event.ConsentState) {
+	for _, purpose := range slices.Sorted(maps.Keys(of)) {
+		ours, theirs := s.Consents[purpose], of[purpose]
+		if !theirs.At.Equal(ours.At) || theirs.EventID > ours.EventID { // ids are in the order of time
+			s.setConsent(purpose, theirs)
+		}
 	}
 }
 
@@ -201,17 +262,9 @@ func (s State) RecordConsents(
 	if wrong != nil {
 		return fact, nil, wrong
 	}
-	after := s
-	for _, g := range given {
-		latest, known := after.Consents[g.Purpose]
-		if known && latest.Granted == g.Granted && latest.Words == g.words() {
-			continue
-		}
-		fact.Consents = append(fact.Consents, event.Consent{Purpose: g.Purpose, Granted: g.Granted})
-		after.setConsent(g.Purpose, event.ConsentState{Granted: g.Granted, At: latest.At, Words: g.words()})
-	}
-	if len(fact.Consents) > 0 {
-		fact.Consents, fact.Given = withoutWords(given), value
+	recorded := s.recorded(given, s.UpdatedAt)
+	if slices.ContainsFunc(recorded, func(c event.Consent) bool { return c.Changed }) {
+		fact.Consents, fact.Given = recorded, value
 	}
 	return fact, given, nil
 }

@@ -2,7 +2,6 @@ package lead
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -93,7 +92,7 @@ func (s State) joinedFact(from State) event.LeadJoined {
 	if after.Name == s.Name {
 		latest.Name = ""
 	}
-	joined.Changed = changes(s, latest)
+	joined.Changed, joined.Consents = changes(s, latest), changedConsents(s.Consents, after.Consents)
 	if s.OpportunityValue == "" {
 		joined.OpportunityValue = after.OpportunityValue
 	}
@@ -142,9 +141,7 @@ func (s *State) join(fact *event.Fact, data *event.LeadJoined) {
 	s.VisitorIDs = withAll(s.VisitorIDs, was.VisitorIDs)
 	s.CustomFields, s.Metadata = fill(s.CustomFields, was.CustomFields), fill(s.Metadata, was.Metadata)
 	s.Sources = joinSources(s.Sources, was.Sources)
-	for _, purpose := range slices.Sorted(maps.Keys(was.Consents)) {
-		s.setConsent(purpose, was.Consents[purpose])
-	}
+	s.joinConsents(was.Consents)
 	s.Joined = withAll(with(s.Joined, data.From), data.Joined)
 	s.Origins = withOrigins(s.Origins, data.Origins)
 	s.active(fact, fact.At)

@@ -53,7 +53,7 @@ func history(t *rapid.T) []event.Fact {
 		if consent := text(`{"purpose":"a"}`, `[{"purpose":"a","granted":false},{"purpose":"b","text":"x"}]`).Draw(t,
 			"consent"); consent != "" {
 			given, _ := Consents(jsontext.Value(consent), "")
-			a.Metadata, a.Consents = union(a.Metadata, raw(keyConsent, consent)), withoutWords(given)
+			a.Metadata, a.Consents = union(a.Metadata, raw(keyConsent, consent)), given
 		}
 		var owner *State
 		if len(facts) > 0 {

@@ -147,7 +147,7 @@ func (s *State) evolve(fact *event.Fact) {
 		s.join(fact, &data)
 	}
 	if given, at := ConsentsOf(fact); given != nil {
-		s.consent(given, at)
+		s.consent(given, at, fact.ID.String())
 	}
 }
 

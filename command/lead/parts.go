@@ -13,6 +13,22 @@ type Parts struct {
 	Joined   []string      // ids of leads whose joins can be undone
 }
 
+// Related returns the streams of other leads that may have arrivals of a lead with this event.
+func Related(data event.Data) (streams []string) {
+	switch data := data.(type) {
+	case event.LeadJoined:
+		for _, id := range data.Joined {
+			streams = append(streams, event.LeadStream(id))
+		}
+		streams = append(streams, event.LeadStream(data.From))
+	case event.LeadSplit:
+		if data.From != "" {
+			streams = append(streams, event.LeadStream(data.From))
+		}
+	}
+	return streams
+}
+
 // PartArrival is an arrival that a lead has, also one that came to a lead which is part of it.
 type PartArrival struct {
 	TouchID string

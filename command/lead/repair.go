@@ -241,6 +241,7 @@ func (r *repair) metadata() {
 		r.warnings.Add("metadata", field.FieldDropped, "is no object, and was left out")
 		return
 	}
+	r.consents(given)
 	names := slices.SortedFunc(maps.Keys(given), byRank)
 	size, kept := len("{}"), map[string]jsontext.Value{}
 	for _, name := range names {
@@ -260,6 +261,54 @@ func (r *repair) metadata() {
 
 // byRank orders the members of metadata by how much is lost without them.
 func byRank(a, b string) int { return cmp.Or(rankOf(a)-rankOf(b), strings.Compare(a, b)) }
+
+// consents cuts the words of consents that are too long, and leaves out those beyond the limit of an arrival. What else
+// is wrong with them stays, and then none is recorded.
+func (r *repair) consents(metadata map[string]jsontext.Value) {
+	const name = "metadata." + keyConsent
+	value := metadata[keyConsent]
+	if value.Kind() != '[' && value.Kind() != '{' || empty(value) {
+		return
+	}
+	list := elements(value)
+	dropped := len(list) > MaxConsents
+	if dropped {
+		list = list[:MaxConsents]
+		r.warnings.Add(name, field.FieldDropped, "is more than 20 consents, and the others were left out")
+	}
+	repaired, shortened := shortenedConsents(list, MaxConsentText)
+	for most := MaxConsentText / 2; len(repaired) > MaxConsentBytes && most > 0; most /= 2 {
+		repaired, _ = shortenedConsents(list, most)
+		shortened = true
+	}
+	if shortened {
+		r.warnings.Add(name, field.ValueShortened, "has words that are too long, and were cut")
+	}
+	if shortened || dropped {
+		metadata[keyConsent] = repaired
+	}
+}
+
+// shortenedConsents returns a list of consents whose words have at most so many characters.
+func shortenedConsents(list []jsontext.Value, most int) (consents jsontext.Value, shortened bool) {
+	kept := make([]jsontext.Value, len(list))
+	for i, item := range list {
+		members, err := Members(item)
+		if kept[i] = item; err != nil {
+			continue
+		}
+		for name, limit := range map[string]int{
+			"text": MaxConsentText, "version": MaxVersion, "url": MaxConsentURL, "method": maxMethod,
+		} {
+			if words, is := text(members[name]); is && Length(words) > min(limit, most) {
+				members[name], shortened = quote(cut(words, min(limit, most))), true
+			}
+		}
+		kept[i] = objectOf(members)
+	}
+	consents, _ = json.Marshal(kept) // the items are valid
+	return consents, shortened
+}
 
 func rankOf(name string) int {
 	switch {

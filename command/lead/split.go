@@ -103,6 +103,8 @@ func (s State) Split(
 	})
 	stays.lead.dated(s.CreatedAt)
 	stays.lead.ContactUID, stays.lead.Origins = s.ContactUID, s.Origins
+	stays.lead.Consents = d.consents(append([]string{s.ID}, stays.lead.Joined...), remains, true)
+	leaves.lead.Consents = d.consents(gone, moves, false)
 	stays.lead.OpportunityID = orNew(stays.lead, s.OpportunityID, opportunity)
 	leaves.lead.Joined = joined
 	leaves.lead.OpportunityID = orNew(leaves.lead, d.joinOf(request.Lead).Was.OpportunityID, ids.Opportunity)
@@ -111,8 +113,8 @@ func (s State) Split(
 	touches, arrivals := d.touches(moved)
 	split.Stays = event.LeadSplit{Into: leavesID, Undone: request.Lead != "", Touches: touches, Arrivals: arrivals}
 	split.Leaves = event.LeadSplit{From: s.ID, Undone: request.Lead != "", Touches: touches, Arrivals: arrivals}
-	stays.state(&split.Stays)
-	leaves.state(&split.Leaves)
+	stays.state(&split.Stays, s.Consents)
+	leaves.state(&split.Leaves, d.joinOf(request.Lead).Was.Consents)
 	claims := movedClaim * (len(leaves.lead.Phones) + len(leaves.lead.Emails))
 	if encodedSize(split.Stays)+encodedSize(split.Leaves)+claims > maxJoined {
 		return Split{}, oneError(field, "is too much for one split: the data of both leads must be at most 700 KiB")
@@ -146,9 +148,11 @@ func orNew(s State, had, id string) string {
 	return id
 }
 
-func (s *side) state(into *event.LeadSplit) {
+// state sets the state of a lead, which had these consents before.
+func (s *side) state(into *event.LeadSplit, had map[string]event.ConsentState) {
 	into.Joined, into.Origins, into.Is = s.lead.Joined, s.lead.Origins, s.lead.snapshot()
 	into.Status, into.StatusAt, into.OpportunityValue = s.lead.Status, s.statusAt, s.lead.OpportunityValue
+	into.Consents = changedConsents(had, s.lead.Consents)
 }
 
 // split replaces the lead by what it is from a split on.
@@ -417,10 +421,6 @@ func (d *division) fold(id string, joined []string, has func(event string) bool,
 		case event.LeadUpdated:
 			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {
 				leads[on].apply(fact, data.Status)
-			}
-		case event.LeadConsented:
-			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {
-				leads[on].apply(fact, "")
 			}
 		case event.LeadReleased:
 			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {

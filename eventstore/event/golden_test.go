@@ -84,7 +84,7 @@ func samples() []Data {
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2",
 			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "phone", Campaign: campaign,
 			Changed:  []string{"status"},
-			Consents: []Consent{{Purpose: "whatsapp"}},
+			Consents: []Consent{{Purpose: "whatsapp", Changed: true}},
 			KeptArrival: KeptArrival{
 				IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at,
 			},
@@ -100,7 +100,7 @@ func samples() []Data {
 			Changed: []string{"name", "phone"},
 		},
 		LeadConsented{
-			Consents: []Consent{{Purpose: "whatsapp"}},
+			Consents: []Consent{{Purpose: "whatsapp", Changed: true}},
 			Given:    jsontext.Value(`{"purpose":"whatsapp","granted":false,"text":"Größe"}`),
 		},
 		LeadJoinedInto{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
@@ -115,7 +115,9 @@ func samples() []Data {
 				Phones: []string{"+491701234567", "+491701234568"}, Emails: []string{"zoe@example.com"},
 				FirstSeen: map[string]time.Time{"+491701234568": at},
 				Source:    "api", Metadata: meta, VisitorIDs: []string{"v-1"}, CreatedAt: at,
-				Consents: map[string]ConsentState{"whatsapp": {Granted: true, At: at, Words: "0011223344556677"}},
+				Consents: map[string]ConsentState{"whatsapp": {
+					Granted: true, At: at, EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AF", Words: "0011223344556677",
+				}},
 				Sources: []SourceSnapshot{{
 					Source: "api", FirstSeenAt: at, LastSeenAt: at.Add(time.Hour), Arrivals: 2,
 					Credential: "token:01JQKXZ8V4W9H6M3T2R5N7P0AE", Metadata: meta, IP: "203.0.113.7",
@@ -123,14 +125,15 @@ func samples() []Data {
 				}},
 			},
 			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Before: 7}}, OpportunityValue: "0",
-			Changed: []string{"phone"},
+			Changed:  []string{"phone"},
+			Consents: []Consent{{Purpose: "whatsapp", Granted: true, Changed: true}},
 		},
 		LeadSplit{
 			Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB", From: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Undone: true,
 			Touches: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AE"}, Arrivals: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AF"},
 			Joined:  []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"},
 			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Before: 7}}, Status: "new", StatusAt: at,
-			OpportunityValue: "0",
+			OpportunityValue: "0", Consents: []Consent{{Purpose: "whatsapp", Changed: true, Gone: true}},
 			Is: LeadSnapshot{
 				ContactUID: "c_8xk2", LeadFields: LeadFields{Name: "Zoë"}, Phones: []string{"+491701234567"},
 				Source: "api", Sources: []SourceSnapshot{{Source: "api", FirstSeenAt: at, LastSeenAt: at}},

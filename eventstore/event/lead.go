@@ -1,6 +1,7 @@
 package event
 
 import (
+	"iter"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -89,6 +90,35 @@ type LeadMerged struct {
 type Consent struct {
 	Purpose string `json:"purpose"`
 	Granted bool   `json:"granted"`
+	Changed bool   `json:"changed,omitzero"` // the lead's latest of its purpose became this one
+	Gone    bool   `json:"gone,omitzero"`    // of a split: the lead has none of the purpose any more
+}
+
+// ChangedConsents returns the consents of a lead that a fact changed, each with its index among those of the fact.
+func ChangedConsents(data Data) iter.Seq2[int, Consent] {
+	return func(yield func(int, Consent) bool) {
+		for i, c := range consentsOf(data) {
+			if c.Changed && !yield(i, c) {
+				return
+			}
+		}
+	}
+}
+
+func consentsOf(data Data) []Consent {
+	switch data := data.(type) {
+	case LeadCreated:
+		return data.Consents
+	case LeadMerged:
+		return data.Consents
+	case LeadConsented:
+		return data.Consents
+	case LeadJoined:
+		return data.Consents
+	case LeadSplit:
+		return data.Consents
+	}
+	return nil
 }
 
 // LeadConsented records consents that did not come with an arrival.
@@ -101,6 +131,7 @@ type LeadConsented struct {
 type ConsentState struct {
 	Granted bool      `json:"granted"`
 	At      time.Time `json:"at"`
+	EventID string    `json:"eventId"`        // of the event that recorded it
 	Words   string    `json:"words,omitzero"` // hash of all that was given
 }
 
@@ -136,6 +167,8 @@ type LeadJoined struct {
 	Was     LeadSnapshot  `json:"was" personal:"yes"`             // the source lead at that time
 	Changed []string      `json:"changed,omitzero" personal:"no"` // names of changed fields
 	Origins []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of the source lead are
+	// Consents are those of the source lead that count for this one from now on.
+	Consents []Consent `json:"consents,omitzero" personal:"no"`
 	// OpportunityValue is the value that this lead takes from Was because it had none. It is kept after an erasure,
 	// like other values.
 	OpportunityValue string `json:"opportunityValue,omitzero" personal:"no"`
@@ -161,7 +194,8 @@ type LeadSplit struct {
 	// when the lead came to this stage, by the facts that it has
 	StatusAt         time.Time    `json:"statusAt" personal:"no"`
 	OpportunityValue string       `json:"opportunityValue,omitzero" personal:"no"`
-	Is               LeadSnapshot `json:"is" personal:"yes"` // the lead from now on
+	Consents         []Consent    `json:"consents,omitzero" personal:"no"` // those that the split changed
+	Is               LeadSnapshot `json:"is" personal:"yes"`               // the lead from now on
 }
 
 // SplitOrigin is a part of the stream of another lead that has data of a lead that left it.

@@ -130,13 +130,13 @@ func TestLead_StateJSON(t *testing.T) {
 		}, NameDerived: true, Phones: []string{"+91"}, Emails: []string{}, Source: "api",
 		Sources: []lead.SourceEntry{{Source: "api"}}, Metadata: map[string]jsontext.Value{},
 		VisitorIDs: []string{"V"}, CreatedAt: at, UpdatedAt: at.Add(time.Second),
-		Consents:  map[string]event.ConsentState{"call": {Granted: true, At: at, Words: "00"}},
+		Consents:  map[string]event.ConsentState{"call": {Granted: true, At: at, EventID: "E", Words: "00"}},
 		ArrivedAt: at.Add(time.Millisecond), OpenedAt: at.Add(-time.Second),
 	})
 	require.Equal(t,
 		`{"revision":7,"contactUID":"C","name":"Asha","status":"new","opportunityId":"O","opportunityValue":"1.0",`+
 			`"customFields":{"city":"Pune"},"nameDerived":true,"emails":[],"metadata":{},"visitorIds":["V"],`+
-			`"consents":{"call":{"granted":true,"at":"2026-01-02T03:04:05.006Z","words":"00"}},`+
+			`"consents":{"call":{"granted":true,"at":"2026-01-02T03:04:05.006Z","eventId":"E","words":"00"}},`+
 			`"openedAt":"2026-01-02T03:04:04.006Z","updatedAt":"2026-01-02T03:04:06.006Z","arrivedAt":"2026-01-02T03:04:05.007Z"}`,
 		string(written))
 }
