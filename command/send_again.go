@@ -121,6 +121,6 @@ func (h *Handlers) accept(ctx context.Context, caller Caller, id string,
 		return SendingAccepted{}, err
 	}
 	accepted.Position, accepted.DeliveryID = changed.position,
-		webhook.DeliveryID(changed.last.ID, changed.last.ID, id, 0)
+		webhook.DeliveryID(changed.last.ID, changed.last.ID, 0, id, 0)
 	return accepted, nil
 }

@@ -249,7 +249,7 @@ func TestRetryDelivery_LeadNeedsLeadsRead(t *testing.T) {
 	id := p.register(t)
 	reader, writer := owner, owner
 	writer.ReadsLeads = false
-	delivery := webhook.DeliveryID(ulid.Make(), ulid.Make(), id, 0)
+	delivery := webhook.DeliveryID(ulid.Make(), ulid.Make(), 0, id, 0)
 	for name, c := range map[string]struct {
 		caller command.Caller
 		of     string

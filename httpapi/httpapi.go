@@ -88,10 +88,10 @@ type Options struct {
 	// Stopping, when closed, ends the streams of the console, and requests that wait for events. It may be nil.
 	Stopping <-chan struct{}
 
-	// PreviewFilter applies the filter of an endpoint to events, of the stored types that endpoints get. It has no
-	// effect. It waits for a turn before each event, and ends the turn after it.
+	// PreviewFilter applies the filter of an endpoint to what it gets of events, when it is subscribed to types. It has
+	// no effect. It waits for a turn before each message, and ends the turn after it.
 	PreviewFilter func(
-		ctx context.Context, events []query.FeedEvent, filter string,
+		ctx context.Context, events []query.FeedEvent, types []string, filter string,
 		turn func(context.Context) (end func(), err error),
 	) (query.FilterPreview, error)
 	// Ready returns the state of the parts that the service needs, for /readyz; with nil, it is always ready.

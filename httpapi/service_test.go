@@ -20,6 +20,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/claim"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/command/worker/forget"
 	"github.com/leadlog/leadlog/command/worker/importer"
 	"github.com/leadlog/leadlog/command/worker/resubmit"
@@ -517,19 +518,21 @@ func logTo(output *syncBuffer) *slog.Logger { return slog.New(slog.NewJSONHandle
 
 // previewing returns the preview of filters as the service configures it.
 func previewing(store eventstore.Store) func(
-	context.Context, []query.FeedEvent, string, func(context.Context) (func(), error),
+	context.Context, []query.FeedEvent, []string, string, func(context.Context) (func(), error),
 ) (query.FilterPreview, error) {
 	filters := delivery.NewFilters(store, nil)
 	return func(
-		ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (func(), error),
+		ctx context.Context, events []query.FeedEvent, types []string, filter string,
+		turn func(context.Context) (func(), error),
 	) (query.FilterPreview, error) {
 		var places []delivery.Source
 		for _, e := range events {
 			places = append(places, delivery.Source{
-				Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type,
+				Stream: e.Stream, Revision: e.Revision, Position: e.Position,
+				Message: webhook.Message{Type: e.Type},
 			})
 		}
-		preview, err := filters.Preview(ctx, places, filter, turn)
+		preview, err := filters.Preview(ctx, places, types, filter, turn)
 		return query.FilterPreview(preview), err
 	}
 }

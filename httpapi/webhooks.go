@@ -3,9 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/leadlog/leadlog/command"
@@ -268,13 +266,13 @@ func (x *exchange) tryFilter(
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, requestTimeout) // a page of the console has no timeout of its own
 	defer cancel()
-	types := slices.Sorted(maps.Keys(webhook.SentTypes(endpoint.Events)))
+	types := webhook.SentTypes(endpoint.Events)
 	events, err := x.Query.RecentEvents(ctx, x.caller.Account, types, since, previewedEvents)
 	if err != nil {
 		return preview, err
 	}
 	turn := func(ctx context.Context) (func(), error) { return x.Commands.Turns().Take(ctx, x.caller.Account) }
-	if preview, err = x.PreviewFilter(ctx, events, filter, turn); len(preview.Sample) > 0 {
+	if preview, err = x.PreviewFilter(ctx, events, endpoint.Events, filter, turn); len(preview.Sample) > 0 {
 		x.Commands.Search(x.ctx, x.caller, "events")
 	}
 	return preview, err

@@ -277,12 +277,13 @@ func TestReplay_Span(t *testing.T) {
 func TestDeliveryID_Derived(t *testing.T) {
 	t.Parallel()
 	one, other := ulid.MustParse("01KAJ8Q6ZJ0000000000000001"), ulid.MustParse("01KAJ8Q6ZK0000000000000002")
-	id := DeliveryID(one, one, "w", 0)
+	id := DeliveryID(one, one, 0, "w", 0)
 	require.Equal(t, "01KAJ8Q6ZJ50HR9TZHAEMK31JQ", id, "a rebuild must derive the ids that receivers have stored")
 	require.Equal(t, one.Timestamp(), ulid.MustParse(id).Timestamp())
-	require.NotEqual(t, id, DeliveryID(one, one, "v", 0))
-	require.NotEqual(t, id, DeliveryID(one, other, "w", 0))
-	replayed := DeliveryID(other, one, "w", 1)
+	require.NotEqual(t, id, DeliveryID(one, one, 0, "v", 0))
+	require.NotEqual(t, id, DeliveryID(one, one, 1, "w", 0))
+	require.NotEqual(t, id, DeliveryID(one, other, 0, "w", 0))
+	replayed := DeliveryID(other, one, 0, "w", 1)
 	require.NotEqual(t, id[10:], replayed[10:])
 	require.Equal(t, other.Timestamp(), ulid.MustParse(replayed).Timestamp(),
 		"the time of a replayed delivery is the time of the request")

@@ -14,6 +14,7 @@ const filterCost = 10_000
 // filterEnvironment has the variables of filters: members of a delivery's body.
 var filterEnvironment = expression.NewEnvironment(filterCost, map[string]expression.Type{
 	"type": expression.Text, "data": expression.Any, "changes": expression.Any, "touch": expression.Any,
+	"consent": expression.Any,
 })
 
 // Filter decides by a delivery's body whether it is made. It is safe for concurrent use.
@@ -29,22 +30,24 @@ func CompileFilter(source string) (*Filter, error) {
 }
 
 // FilterInput returns the variables of filters from a delivery's body. The first filter that uses a member parses it
-// for all. A body without changes gives an empty list, and one without a touch an empty object.
+// for all. A body without changes gives an empty list, and one without a touch or a consent an empty object.
 func FilterInput(body []byte) (map[string]any, error) {
 	var members struct {
 		Type    string         `json:"type"`
 		Data    jsontext.Value `json:"data"`
 		Changes jsontext.Value `json:"changes"`
 		Touch   jsontext.Value `json:"touch"`
+		Consent jsontext.Value `json:"consent"`
 	}
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, err
 	}
 	input := map[string]any{
 		"type": members.Type, "data": map[string]any{}, "changes": []any{}, "touch": map[string]any{},
+		"consent": map[string]any{},
 	}
 	for name, raw := range map[string]jsontext.Value{
-		"data": members.Data, "changes": members.Changes, "touch": members.Touch,
+		"data": members.Data, "changes": members.Changes, "touch": members.Touch, "consent": members.Consent,
 	} {
 		if raw != nil {
 			input[name] = expression.Later(raw)

@@ -81,11 +81,15 @@ func (s State) sendable(account string) error {
 	return nil
 }
 
-// DeliveryID returns the id of the delivery of an event to an endpoint. It depends only on these two and on the
+// DeliveryID returns the id of the delivery of a part of an event to an endpoint. It depends only on these and on the
 // generation: 0 for a live delivery, then one more for each replay. Its time is that of setOffBy, the event itself or
 // the request to replay it.
-func DeliveryID(setOffBy, eventID ulid.ULID, webhookID string, generation int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", eventID, webhookID, generation))
+func DeliveryID(setOffBy, eventID ulid.ULID, part int, webhookID string, generation int) string {
+	name := fmt.Appendf(nil, "%s/%s/%d", eventID, webhookID, generation)
+	if part > 0 {
+		name = fmt.Appendf(name, "/%d", part)
+	}
+	sum := sha256.Sum256(name)
 	id := setOffBy
 	copy(id[6:], sum[:10])
 	return id.String()

@@ -4,7 +4,6 @@ package webhook
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +48,9 @@ var sentFacts = []event.Data{
 	event.ArrivalQuarantined{},
 }
 
+// LeadConsent is the public type of a change of one of a lead's consents, whatever event it came with.
+const LeadConsent = "lead.consent"
+
 // EventTypes returns the public types that an endpoint may subscribe to by name or by a pattern; "*" selects all of
 // them. A webhook.test is not one of them: it is sent to the endpoint that it tests, whatever types the endpoint
 // subscribes to.
@@ -57,7 +59,7 @@ func EventTypes() []string {
 	for i, data := range sentFacts {
 		names[i] = event.PublicName(data.EventType())
 	}
-	return names
+	return append(names, LeadConsent)
 }
 
 // sentAs has the stored types that endpoints get, each with its public type.
@@ -72,20 +74,45 @@ var sentAs = func() map[string]string {
 	return public
 }()
 
-// SentAs returns the public type under which endpoints get an event; false if they do not get it.
-func SentAs(data event.Data) (name string, sent bool) {
-	if split, is := data.(event.LeadSplit); is && split.From != "" && !split.Undone { // a new lead
-		return sentAs[event.LeadCreated{}.EventType()], true
-	}
-	name, sent = sentAs[data.EventType()]
-	return name, sent
+// Message is what endpoints get of an event: the event itself, or one of the consents that it changed.
+type Message struct {
+	Type string // public
+	Part int    // 0: the event itself; from 1 on: the consents that it changed, in their order
 }
 
-// SentTypes returns, for an endpoint with these events, the stored types that it gets, with the public type of each.
-func SentTypes(events []string) map[string]string {
-	types := maps.Clone(sentAs)
-	maps.DeleteFunc(types, func(_, name string) bool { return !Subscribes(events, name) })
-	return types
+// Messages returns what endpoints get of an event.
+func Messages(data event.Data) (messages []Message) {
+	name, sent := sentAs[data.EventType()]
+	if split, is := data.(event.LeadSplit); is && split.From != "" && !split.Undone { // a new lead
+		name = sentAs[event.LeadCreated{}.EventType()]
+	}
+	if sent {
+		messages = append(messages, Message{Type: name})
+	}
+	part := 0
+	for range event.ChangedConsents(data) {
+		part++
+		messages = append(messages, Message{LeadConsent, part})
+	}
+	return messages
+}
+
+// SentTypes returns, for an endpoint with these events, the stored types that it can get messages of.
+func SentTypes(events []string) (types []string) {
+	for stored, name := range sentAs {
+		if Subscribes(events, name) {
+			types = append(types, stored)
+		}
+	}
+	if Subscribes(events, sentAs[event.LeadCreated{}.EventType()]) {
+		types = append(types, event.LeadSplit{}.EventType()) // a new lead
+	}
+	if Subscribes(events, LeadConsent) {
+		types = append(types, event.Types(event.LeadCreated{}, event.LeadMerged{}, event.LeadConsented{},
+			event.LeadJoined{}, event.LeadSplit{})...)
+	}
+	slices.Sort(types)
+	return slices.Compact(types)
 }
 
 // Subscribes reports whether an endpoint with these events gets a public type.

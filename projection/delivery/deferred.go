@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -28,11 +29,11 @@ const (
 	deferredRows = 500     // read for an account in a turn
 )
 
-// deferredEvent is an event that waits for the filters of some endpoints.
+// deferredEvent is a message of an event that waits for the filters of some endpoints.
 type deferredEvent struct {
 	account string
 	projection.Event
-	kind       string // public name
+	message    webhook.Message
 	webhookIDs []string
 }
 
@@ -71,10 +72,10 @@ func saveDeferred(ctx context.Context, tx pgx.Tx, events []deferredEvent) error 
 	batch := &pgx.Batch{}
 	for _, d := range events {
 		batch.Queue(`
-			INSERT INTO delivery.deferred (event_id, account, type, stream, revision, position, webhook_ids)
-			VALUES ($1, $2, $3, $4, $5, $6, $7)
+			INSERT INTO delivery.deferred (event_id, part, account, type, stream, revision, position, webhook_ids)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 			    ON CONFLICT DO NOTHING`,
-			d.ID.String(), d.account, d.kind, d.Stream, int64(d.Revision), int64(d.Position), d.webhookIDs)
+			d.ID.String(), d.message.Part, d.account, d.message.Type, d.Stream, int64(d.Revision), int64(d.Position), d.webhookIDs)
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -159,7 +160,7 @@ func (w FilterWorker) waiting(ctx context.Context) ([]string, error) {
 type filterTurn struct {
 	rows   queue
 	counts filterCounts
-	done   []string // ids of events that wait for no endpoint
+	done   []*deferredEvent // wait for no endpoint
 	begun  *deferredEvent
 	left   []string // of the endpoints of begun
 	steps  uint64
@@ -190,13 +191,13 @@ func (w FilterWorker) read(
 		queries := &pgx.Batch{}
 		endpoints = queueEndpoints(queries, []string{account})
 		queries.Queue(`
-			SELECT event_id, type, stream, revision, position, webhook_ids FROM deferred WHERE account = $1
+			SELECT event_id, part, type, stream, revision, position, webhook_ids FROM deferred WHERE account = $1
 			ORDER BY ordinal LIMIT $2`,
 			account, deferredRows).Query(func(rows pgx.Rows) (err error) {
 			events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (deferredEvent, error) {
 				d := deferredEvent{account: account, Event: projection.Event{Recorded: &eventstore.Recorded{}}}
 				var id string
-				err := row.Scan(&id, &d.kind, &d.Stream, &d.Revision, &d.Position, &d.webhookIDs)
+				err := row.Scan(&id, &d.message.Part, &d.message.Type, &d.Stream, &d.Revision, &d.Position, &d.webhookIDs)
 				if err == nil {
 					d.ID, err = ulid.ParseStrict(id)
 				}
@@ -213,7 +214,7 @@ func (w FilterWorker) read(
 func (d *filterTurn) decide(
 	ctx context.Context, filters *Filters, e *deferredEvent, endpoints map[string]endpoint,
 ) (err error) {
-	c := filters.at(Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.kind})
+	c := filters.at(Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Message: e.message})
 	left := e.webhookIDs
 	for ; len(left) > 0 && d.steps < accountSteps; left = left[1:] {
 		to, known := endpoints[left[0]]
@@ -228,12 +229,12 @@ func (d *filterTurn) decide(
 		}
 		d.steps += c.steps - before
 		if d.counts.add(left[0], verdict); verdict == matching {
-			d.rows.add(e.ID, left[0], e.kind, 0, e.Event)
+			d.rows.add(e.ID, left[0], e.message, 0, e.Event)
 		}
 	}
 	switch len(left) {
 	case 0:
-		d.done = append(d.done, e.ID.String())
+		d.done = append(d.done, e)
 	case len(e.webhookIDs):
 	default:
 		d.begun, d.left = e, left
@@ -246,13 +247,20 @@ var errDecided = errors.New("another process has decided on the event")
 
 func (w FilterWorker) save(ctx context.Context, d filterTurn) error {
 	return inDeliveries(ctx, w.Pool, func(tx pgx.Tx) error {
-		gone, err := tx.Exec(ctx, `DELETE FROM deferred WHERE event_id = ANY ($1)`, d.done)
+		ids, parts := make([]string, len(d.done)), make([]int, len(d.done))
+		for i, e := range d.done {
+			ids[i], parts[i] = e.ID.String(), e.message.Part
+		}
+		gone, err := tx.Exec(ctx, `
+			DELETE FROM deferred d USING unnest($1::text[], $2::integer[]) AS u (event_id, part)
+			 WHERE d.event_id = u.event_id AND d.part = u.part`, ids, parts)
 		if err == nil && gone.RowsAffected() != int64(len(d.done)) {
 			err = errDecided
 		}
 		if err == nil && d.begun != nil {
-			gone, err = tx.Exec(ctx, `UPDATE deferred SET webhook_ids = $3 WHERE event_id = $1 AND webhook_ids = $2`,
-				d.begun.ID.String(), d.begun.webhookIDs, d.left)
+			gone, err = tx.Exec(ctx, `
+				UPDATE deferred SET webhook_ids = $4 WHERE event_id = $1 AND part = $2 AND webhook_ids = $3`,
+				d.begun.ID.String(), d.begun.message.Part, d.begun.webhookIDs, d.left)
 			if err == nil && gone.RowsAffected() != 1 {
 				err = errDecided
 			}

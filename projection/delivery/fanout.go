@@ -84,8 +84,7 @@ func (FanOut) Choose(ctx context.Context, db projection.Rows) (func(projection.E
 			known[e.Metadata.Account] = true
 			return true
 		}
-		_, sent := webhook.SentAs(e.Data)
-		return sent && known[e.Metadata.Account]
+		return known[e.Metadata.Account] && len(webhook.Messages(e.Data)) > 0
 	}, nil
 }
 
@@ -161,7 +160,7 @@ func (o *changes) evolve(id string, e projection.Event) {
 	}
 }
 
-// queue adds a row for each endpoint that is subscribed to an event.
+// queue adds the rows of an event.
 func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	if erased, ok := e.Data.(event.LeadErased); ok {
 		whole := o.forgetBodies(e.Stream, erased)
@@ -179,11 +178,20 @@ func (o *changes) queue(ctx context.Context, e projection.Event) error {
 			o.forgottenBefore[stream] = max(o.forgottenBefore[stream], origin.Before)
 		}
 	}
-	name, sent := webhook.SentAs(e.Data)
-	if !sent || e.Erased || e.Position <= o.origin {
+	if e.Erased || e.Position <= o.origin {
 		return nil
 	}
-	c := o.Filters.candidate(e, name)
+	for _, m := range webhook.Messages(e.Data) {
+		if err := o.queueMessage(ctx, e, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// queueMessage adds a row for each endpoint that is subscribed to a message of an event.
+func (o *changes) queueMessage(ctx context.Context, e projection.Event, m webhook.Message) error {
+	c := o.Filters.candidate(e, m)
 	wanted := len(o.rows.deliveries)
 	var deferred []string
 	if o.ids == nil {
@@ -193,7 +201,7 @@ func (o *changes) queue(ctx context.Context, e projection.Event) error {
 	account := e.Metadata.Account
 	for _, id := range o.ids {
 		to := o.endpoints[id]
-		if !to.wants(account, name) {
+		if !to.wants(account, m.Type) {
 			continue
 		}
 		if o.defers(account, to) {
@@ -207,14 +215,14 @@ func (o *changes) queue(ctx context.Context, e projection.Event) error {
 		}
 		o.spend(account, c.steps-before)
 		if o.counts.add(id, decided); decided == matching {
-			o.rows.add(e.ID, id, name, 0, e)
+			o.rows.add(e.ID, id, m, 0, e)
 		}
 	}
 	if deferred != nil {
-		o.deferred = append(o.deferred, deferredEvent{account, e, name, deferred})
+		o.deferred = append(o.deferred, deferredEvent{account, e, m, deferred})
 	}
 	if len(o.rows.deliveries) > wanted && !c.rendered {
-		o.Bodies.add(name, e)
+		o.Bodies.add(m, e)
 	}
 	return nil
 }

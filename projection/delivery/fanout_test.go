@@ -1,8 +1,11 @@
 package delivery_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
@@ -43,6 +46,39 @@ func TestFanOut_Subscriptions(t *testing.T) {
 	require.Equal(t, []string{"lead.created " + lead + " 0"}, deliverytest.Queued(t, w, deleted))
 	require.Equal(t, append([]string{"lead.merged " + lead + " 1"}, token...), deliverytest.Queued(t, w, late))
 	require.Empty(t, deliverytest.Queued(t, w, other))
+}
+
+// Each consent that an event changes is a delivery of its own, also in a replay.
+func TestFanOut_Consents(t *testing.T) {
+	t.Parallel()
+	w := deliverytest.New(t)
+	all := deliverytest.Register(t, w, "acme", "https://a.example", "*")
+	consents := deliverytest.Register(t, w, "acme", "https://b.example", "lead.consent")
+	lead := event.LeadStream(w.NewID())
+	created := deliverytest.NewLead("Ann")
+	created.Consents = []event.Consent{{Purpose: "call", Changed: true}, {Purpose: "mail"}, {Purpose: "x", Changed: true}}
+	w.Append(t, "acme", lead, created, event.LeadConsented{
+		Consents: []event.Consent{{Purpose: "mail", Changed: true}}, Given: jsontext.Value(`{"purpose":"mail"}`),
+	})
+	deliverytest.CatchUp(t, w)
+	want := []string{"lead.consent " + lead + " 0", "lead.consent " + lead + " 0", "lead.consent " + lead + " 1"}
+	require.Equal(t, want, deliverytest.Queued(t, w, consents))
+	require.Equal(t, append([]string{"lead.created " + lead + " 0"}, want...), deliverytest.Queued(t, w, all))
+
+	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE part <> 2`) // delivered
+	w.Append(t, "acme", event.WebhookStream(consents), event.WebhookReplayed{
+		Since: projectiontest.Start.Add(-time.Hour), Until: projectiontest.Start.Add(time.Hour), Generation: 1,
+	})
+	deliverytest.CatchUp(t, w)
+	again := replayer(t, w)
+	again.Budget = func(context.Context, string, int) (int, time.Duration, error) { return 1, 0, nil }
+	for range 3 {
+		_, err := again.RunOnce(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"1 0", "1 1", "2 0"}, pgtest.Rows[string](t, w.Pool, `
+		SELECT concat(part, ' ', revision) FROM delivery.queue WHERE webhook_id = '`+consents+`'
+		 ORDER BY part, revision`), "what waits is not queued again")
 }
 
 func TestFanOut_SkipsEventsBeforeOrigin(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 )
 
@@ -50,7 +49,7 @@ const (
 	withdrawn    // the lead is erased, so there is no body
 )
 
-// candidate is an event that may be delivered. Its body is rendered once for all filters.
+// candidate is a message that may be delivered. Its body is rendered once for all filters.
 type candidate struct {
 	Source
 	filters *Filters
@@ -71,16 +70,16 @@ const longestStep = 10 * time.Microsecond
 // bytesPerStep is how much of a body can be rendered and parsed in the time of a step.
 const bytesPerStep = 20
 
-// candidate returns an event that may be delivered under a name.
-func (f *Filters) candidate(e projection.Event, name string) *candidate {
-	c := f.at(Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: name})
+// candidate returns a message of an event.
+func (f *Filters) candidate(e projection.Event, m webhook.Message) *candidate {
+	c := f.at(Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Message: m})
 	if e.Revision == 0 {
 		c.first = &e
 	}
 	return c
 }
 
-// at returns an event as one that may be delivered.
+// at returns a message by its source.
 func (f *Filters) at(s Source) *candidate { return &candidate{Source: s, filters: f} }
 
 // decide applies a filter; an empty one matches everything. The error is that of the store.
@@ -182,7 +181,7 @@ func (f filterCounts) save(ctx context.Context, tx pgx.Tx, changed []string) err
 
 // Preview is the result of applying a filter to past events.
 type Preview struct {
-	Events  int              // evaluated
+	Events  int              // evaluated; each consent that an event changed is one of its own
 	Matched int              // of these
 	Failed  int              // events on which the filter failed, which counts as not matching
 	Sample  []jsontext.Value // the bodies of the first matching events
@@ -190,42 +189,58 @@ type Preview struct {
 
 const previewSample = 10
 
-// Preview applies a filter to events, without side effects. Events of erased leads are left out. It waits for a turn
-// before each event and ends the turn after it, because a filter may be expensive. The errors are those of the store
-// and of turn.
+// Preview applies a filter to what an endpoint with these types would get of events, without side effects. Events of
+// erased leads are left out. It waits for a turn before each message and ends the turn after it, because a filter may
+// be expensive. The errors are those of the store and of turn.
 func (f *Filters) Preview(
-	ctx context.Context, events []Source, source string, turn func(context.Context) (end func(), err error),
+	ctx context.Context, events []Source, types []string, source string,
+	turn func(context.Context) (end func(), err error),
 ) (Preview, error) {
 	preview := Preview{Sample: []jsontext.Value{}}
 	for _, e := range events {
-		c := f.at(e)
-		if e.Type == event.PublicName(event.LeadJoined{}.EventType()) {
-			c.Type, _ = webhook.SentAs(event.LeadJoined{})
-		}
-		if e.Type == event.PublicName(event.LeadSplit{}.EventType()) {
-			c.Type, _ = webhook.SentAs(event.LeadSplit{From: "a new lead", Undone: e.Revision > 0})
-		}
-		if err := c.render(ctx); errors.Is(err, ErrForgotten) || errors.Is(err, ErrNotOnLog) {
+		fact, _, err := e.load(ctx, f.store, f.bodies.folds)
+		if errors.Is(err, ErrForgotten) || errors.Is(err, ErrNotOnLog) {
 			continue
 		}
-		end, err := turn(ctx)
 		if err != nil {
 			return preview, err
 		}
-		decided, err := c.decide(ctx, source)
-		end()
-		if err != nil {
-			return preview, err
-		}
-		preview.Events++
-		switch decided {
-		case filterFailed:
-			preview.Failed++
-		case matching:
-			if preview.Matched++; len(preview.Sample) < previewSample {
-				preview.Sample = append(preview.Sample, c.body)
+		for _, e.Message = range webhook.Messages(fact.Data) {
+			if !webhook.Subscribes(types, e.Type) {
+				continue
+			}
+			if err := preview.add(ctx, f.at(e), source, turn); err != nil {
+				return preview, err
 			}
 		}
 	}
 	return preview, nil
+}
+
+// add applies a filter to a message.
+func (p *Preview) add(
+	ctx context.Context, c *candidate, source string, turn func(context.Context) (end func(), err error),
+) error {
+	if err := c.render(ctx); errors.Is(err, ErrForgotten) || errors.Is(err, ErrNotOnLog) {
+		return nil
+	}
+	end, err := turn(ctx)
+	if err != nil {
+		return err
+	}
+	decided, err := c.decide(ctx, source)
+	end()
+	if err != nil {
+		return err
+	}
+	p.Events++
+	switch decided {
+	case filterFailed:
+		p.Failed++
+	case matching:
+		if p.Matched++; len(p.Sample) < previewSample {
+			p.Sample = append(p.Sample, c.body)
+		}
+	}
+	return nil
 }

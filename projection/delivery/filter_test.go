@@ -262,20 +262,19 @@ func TestPreview_TakesTurns(t *testing.T) {
 	w.Append(t, "acme", lead, deliverytest.NewLead("Ann"), event.LeadUpdated{
 		LeadFields: event.LeadFields{Name: "Bea", Email: "a@example.com", Status: "won"},
 	})
-	sources := []delivery.Source{{Stream: lead, Revision: 0, Position: 1, Type: "lead.created"}, {
-		Stream: lead, Revision: 1, Position: 2, Type: "lead.updated",
-	}}
+	sources := []delivery.Source{{Stream: lead, Revision: 0, Position: 1}, {Stream: lead, Revision: 1, Position: 2}}
+	all := []string{"*"}
 	var turns, open int
 	turn := func(context.Context) (func(), error) {
 		turns, open = turns+1, open+1
 		require.Equal(t, 1, open)
 		return func() { open-- }, nil
 	}
-	preview, err := delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, `data.name == "Bea"`, turn)
+	preview, err := delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, all, `data.name == "Bea"`, turn)
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 1, 0, 2, 0}, []int{preview.Events, preview.Matched, preview.Failed, turns, open})
 	full := errors.New("no turn")
-	_, err = delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, `true`,
+	_, err = delivery.NewFilters(w.Store, nil).Preview(t.Context(), sources, all, `true`,
 		func(context.Context) (func(), error) { return nil, full })
 	require.ErrorIs(t, err, full)
 }

@@ -39,21 +39,23 @@ const awaitDisk = `SET LOCAL synchronous_commit = on`
 type queue struct {
 	deliveries, webhooks, events, types, streams []string
 	revisions, positions                         []int64
+	parts                                        []int32
 	reached                                      []progress // progress of a replay after each row
 	generations                                  []int32
 	days                                         map[time.Time]struct{} // of the rows' ids
 }
 
-// add adds a row for an event. It is in the partition of its trigger's day: the event itself, or the request to replay
+// add adds a row for a message of an event. It is in the partition of its trigger's day: the event itself, or the request to replay
 // it.
-func (q *queue) add(trigger ulid.ULID, webhookID, name string, generation int, e projection.Event) {
+func (q *queue) add(trigger ulid.ULID, webhookID string, m webhook.Message, generation int, e projection.Event) {
 	if q.days == nil {
 		q.days = map[time.Time]struct{}{}
 	}
 	q.days[trigger.Timestamp().UTC().Truncate(24*time.Hour)] = struct{}{}
-	q.deliveries = append(q.deliveries, webhook.DeliveryID(trigger, e.ID, webhookID, generation))
+	q.deliveries = append(q.deliveries, webhook.DeliveryID(trigger, e.ID, m.Part, webhookID, generation))
 	q.webhooks, q.events = append(q.webhooks, webhookID), append(q.events, e.ID.String())
-	q.types, q.streams = append(q.types, name), append(q.streams, e.Stream)
+	q.types, q.streams = append(q.types, m.Type), append(q.streams, e.Stream)
+	q.parts = append(q.parts, int32(m.Part))
 	q.generations = append(q.generations, int32(generation))
 	q.revisions, q.positions = append(q.revisions, int64(e.Revision)), append(q.positions, int64(e.Position))
 }
@@ -70,6 +72,7 @@ func (q *queue) keep(want func(i int) bool) {
 		}
 		q.revisions[n], q.positions[n], q.generations[n], q.reached[n] = q.revisions[i], q.positions[i],
 			q.generations[i], q.reached[i]
+		q.parts[n] = q.parts[i]
 		n++
 	}
 	for _, column := range []*[]string{&q.deliveries, &q.webhooks, &q.events, &q.types, &q.streams} {
@@ -77,6 +80,7 @@ func (q *queue) keep(want func(i int) bool) {
 	}
 	q.revisions, q.positions, q.generations, q.reached = q.revisions[:n], q.positions[:n],
 		q.generations[:n], q.reached[:n]
+	q.parts = q.parts[:n]
 }
 
 func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
@@ -91,11 +95,11 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 	batch.Queue(`
 		WITH made AS (
 		    INSERT INTO delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position,
-		      renderer)
-		    SELECT d, w, e, g, t, s, r, p, $9
+		      part, renderer)
+		    SELECT d, w, e, g, t, s, r, p, part, $9
 		      FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::bigint[],
-		        $8::bigint[])
-		           AS u (d, w, e, g, t, s, r, p)
+		        $8::bigint[], $11::integer[])
+		           AS u (d, w, e, g, t, s, r, p, part)
 		        ON CONFLICT (delivery_id) DO NOTHING
 		    RETURNING *
 		), days AS MATERIALIZED (
@@ -107,15 +111,15 @@ func (q *queue) save(ctx context.Context, tx pgx.Tx) error {
 		     GROUP BY account, day ORDER BY account, day
 		        ON CONFLICT (account, day) DO UPDATE SET queued = old.queued + excluded.queued
 		)
-		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation,
-		  lane, ordinal, due_at)
-		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, generation, lane,
+		INSERT INTO queue (delivery_id, webhook_id, event_id, type, stream, revision, position, part, renderer,
+		  generation, lane, ordinal, due_at)
+		SELECT delivery_id, webhook_id, event_id, type, stream, revision, position, part, renderer, generation, lane,
 		       CASE WHEN lane IS NOT NULL THEN nextval('ordinal') END, CASE WHEN lane IS NULL THEN now()
 		       ELSE 'infinity' END
 		  FROM (SELECT made.*, `+laneOf+` AS lane FROM made JOIN endpoint e USING (webhook_id)
-		  	ORDER BY position) AS made`,
+		  	ORDER BY position, part) AS made`,
 		q.deliveries, q.webhooks, q.events, q.generations, q.types, q.streams, q.revisions,
-		q.positions, rendererVersion, days)
+		q.positions, rendererVersion, days, q.parts)
 	batch.Queue(`
 		SELECT advance(array_agg(webhook_id), array_agg(lane))
 		  FROM (SELECT e.webhook_id, `+laneOf+` AS lane
@@ -155,12 +159,12 @@ func arrangeLanes(ctx context.Context, tx pgx.Tx, webhookIDs []string) error {
 		       due_at = CASE WHEN made.behind THEN 'infinity' WHEN q.due_at = 'infinity' THEN now() ELSE q.due_at END
 		  FROM (SELECT delivery_id, lane, CASE WHEN lane IS NOT NULL THEN nextval('ordinal') END AS ordinal,
 		               active AND lane IS NOT NULL
-		               AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY waiting, position) > 1 AS behind
-		          FROM (SELECT made.delivery_id, webhook_id, position, NOT e.deleted
+		               AND row_number() OVER (PARTITION BY webhook_id, lane ORDER BY waiting, position, part) > 1 AS behind
+		          FROM (SELECT made.delivery_id, webhook_id, position, part, NOT e.deleted
 		            AND NOT e.disabled AS active, made.lease IS NULL AS waiting,
 		                       CASE WHEN made.lease IS NULL OR made.lane = `+laneOf+` THEN `+laneOf+` END AS lane
 		                  FROM queue made JOIN endpoint e USING (webhook_id)
-		                 WHERE webhook_id = ANY ($1) ORDER BY waiting, position) AS made) AS made
+		                 WHERE webhook_id = ANY ($1) ORDER BY waiting, position, part) AS made) AS made
 		 WHERE q.delivery_id = made.delivery_id`, webhookIDs)
 	batch.Queue(notifyCouriers)
 	return tx.SendBatch(ctx, batch).Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/token"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -45,8 +46,8 @@ type Source struct {
 	Stream   string
 	Revision eventstore.Revision
 	Position eventstore.Position
-	Type     string // public name
-	EventID  string // empty: unknown
+	webhook.Message
+	EventID string // empty: unknown
 }
 
 // Body is the body of a delivery.
@@ -66,6 +67,7 @@ type envelope struct {
 
 	Changes []changeData `json:"changes,omitzero"` // of lead events; empty, not nil, without changes
 	Touch   *touchData   `json:"touch,omitzero"`   // of arrivals
+	Consent *consentData `json:"consent,omitzero"` // of a lead.consent
 }
 
 // changeData is a field of the lead whose value the event changed. A value that is not set is null.
@@ -88,6 +90,22 @@ type touchData struct {
 	RequestID  *string             `json:"requestId"`
 	Position   eventstore.Position `json:"position"`
 	Erased     bool                `json:"erased"` // always false: an erased person has no bodies
+}
+
+// consentData is a consent that an event changed, in the format of the API's consents. After a join or split, eventId is
+// that of the event that recorded it, which has the words.
+type consentData struct {
+	Purpose    string         `json:"purpose"`
+	Granted    *bool          `json:"granted"` // null: the lead has none of this purpose any more
+	Text       string         `json:"text"`
+	Version    string         `json:"version"`
+	URL        string         `json:"url"`
+	Method     string         `json:"method"`
+	At         string         `json:"at"`
+	EventID    string         `json:"eventId"`
+	Credential credentialData `json:"credential"`
+	IP         string         `json:"ip"`
+	UserAgent  string         `json:"userAgent"`
 }
 
 type leadData struct {
@@ -199,27 +217,35 @@ var subjects = eventstore.FoldRules[subject]{
 
 // render renders the body of a delivery from the event's stream, up to the event. Every attempt gets the same bytes.
 func render(ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject], s Source) (Body, error) {
-	now, recorded, err := folds.LoadTo(ctx, store, s.Stream, math.MaxInt64)
-	about := now
-	if err == nil && recorded.Revision > s.Revision {
-		about, recorded, err = folds.LoadTo(ctx, store, s.Stream, s.Revision)
-	}
-	if err != nil {
-		return Body{}, err
-	}
-	if recorded.Stream == "" || recorded.Revision != s.Revision || s.EventID != "" &&
-		s.EventID != recorded.ID.String() {
-		return Body{}, ErrNotOnLog // another event has its revision
-	}
-	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && s.Type != erasedType {
-		return Body{}, ErrForgotten
-	}
-	fact, err := recorded.Fact()
+	fact, about, err := s.load(ctx, store, folds)
 	if err != nil {
 		return Body{}, err
 	}
 	body, err := s.encode(fact, about)
-	return Body{JSON: body, TraceParent: recorded.Metadata.TraceParent}, err
+	return Body{JSON: body, TraceParent: fact.Metadata.TraceParent}, err
+}
+
+// load reads the event, and the state after it. The errors are ErrNotOnLog, ErrForgotten and those of the store.
+func (s Source) load(
+	ctx context.Context, store eventstore.Store, folds *eventstore.Folds[subject],
+) (fact event.Fact, about subject, err error) {
+	now, recorded, err := folds.LoadTo(ctx, store, s.Stream, math.MaxInt64)
+	about = now
+	if err == nil && recorded.Revision > s.Revision {
+		about, recorded, err = folds.LoadTo(ctx, store, s.Stream, s.Revision)
+	}
+	if err != nil {
+		return fact, about, err
+	}
+	if recorded.Stream == "" || recorded.Revision != s.Revision || s.EventID != "" &&
+		s.EventID != recorded.ID.String() {
+		return fact, about, ErrNotOnLog // another event has its revision
+	}
+	if (now.Lead.Phase == lead.Erased || about.Lead.Phase == lead.Erased) && s.Type != erasedType {
+		return fact, about, ErrForgotten
+	}
+	fact, err = recorded.Fact()
+	return fact, about, err
 }
 
 // renderFirst renders the body of a delivery whose event is the first of its stream.
@@ -235,11 +261,17 @@ func (s Source) encode(fact event.Fact, about subject) ([]byte, error) {
 	out := envelope{
 		Type: s.Type, Timestamp: formatTime(fact.At), ID: fact.ID.String(), Sequence: int64(s.Position),
 	}
+	if s.Part > 0 {
+		var err error
+		if out.Consent, err = s.consent(&fact, leadState); err != nil {
+			return nil, err
+		}
+	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
 		out.Touch = s.touch(&fact, "created", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
 		return encodeLead(out, newLeadData(leadState), about.changes())
-	case event.LeadUpdated, event.LeadReleased:
+	case event.LeadUpdated, event.LeadReleased, event.LeadConsented:
 		return encodeLead(out, newLeadData(leadState), about.changes())
 	case event.LeadMerged:
 		out.Touch = s.touch(&fact, "merged", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
@@ -321,6 +353,47 @@ func textOrNull(value string) jsontext.Value {
 // isMember reports whether a change is of a custom field or of metadata. A truncated body leaves these changes out.
 func (c changeData) isMember() bool { return strings.Contains(c.Field, ".") }
 
+// consent returns the consent of a part of an event.
+func (s Source) consent(fact *event.Fact, of lead.State) (*consentData, error) {
+	part := 0
+	for i, c := range event.ChangedConsents(fact.Data) {
+		if part++; part == s.Part {
+			return newConsentData(fact, i, c, of), nil
+		}
+	}
+	return nil, fmt.Errorf("%s %s has no part %d", fact.Data.EventType(), fact.ID, s.Part)
+}
+
+func newConsentData(fact *event.Fact, index int, c event.Consent, of lead.State) *consentData {
+	latest := of.Consents[c.Purpose]
+	data := &consentData{Purpose: c.Purpose, EventID: latest.EventID}
+	if c.Gone {
+		data.At = formatTime(fact.At)
+		return data
+	}
+	data.Granted, data.At = &c.Granted, formatTime(latest.At)
+	given, _ := lead.ConsentsOf(fact)
+	if index >= len(given) { // the words are elsewhere
+		return data
+	}
+	words := given[index]
+	data.Text, data.Version, data.URL, data.Method = words.Text, words.Version, words.URL, words.Method
+	data.IP, data.UserAgent = fact.Metadata.IP, fact.Metadata.UserAgent
+	switch arrival := fact.Data.(type) {
+	case event.LeadCreated:
+		data.IP, data.UserAgent = arrival.IP, arrival.UserAgent
+	case event.LeadMerged:
+		data.IP, data.UserAgent = arrival.IP, arrival.UserAgent
+	}
+	data.Credential = newCredentialData(fact.Metadata.Credential)
+	return data
+}
+
+func newCredentialData(credential string) credentialData {
+	kind, id, _ := strings.Cut(credential, ":")
+	return credentialData{kind, id}
+}
+
 // touch returns the touch of an arrival.
 func (s Source) touch(
 	fact *event.Fact, kind, source string, campaign event.Campaign, metadata map[string]jsontext.Value,
@@ -354,13 +427,12 @@ func newSourceData(s lead.State, source string) *sourceData {
 		return nil
 	}
 	entry := s.Sources[i]
-	kind, id, _ := strings.Cut(entry.Credential, ":")
 	if entry.Metadata == nil {
 		entry.Metadata = map[string]jsontext.Value{}
 	}
 	return &sourceData{
 		LeadID: s.ID, Source: entry.Source, FirstSeenAt: formatTime(entry.FirstSeenAt),
-		LastSeenAt: formatTime(entry.LastSeenAt), Arrivals: entry.Arrivals, Credential: credentialData{kind, id},
+		LastSeenAt: formatTime(entry.LastSeenAt), Arrivals: entry.Arrivals, Credential: newCredentialData(entry.Credential),
 		Metadata: entry.Metadata, IP: entry.IP, UserAgent: entry.UserAgent, RequestID: entry.RequestID,
 		Changed: entry.Changed,
 	}
@@ -407,14 +479,15 @@ const (
 // does not read the stream again, which would cost a sixth to a half more processor time. Filters and the courier also
 // share its folds of long streams.
 type Bodies struct {
-	recent *lru.Cache[eventKey, cachedBody]
+	recent *lru.Cache[bodyKey, cachedBody]
 	folds  *eventstore.Folds[subject]
 }
 
-// eventKey is the location of an event on the log.
-type eventKey struct {
+// bodyKey is the location of an event on the log, and a part of it.
+type bodyKey struct {
 	stream   string
 	revision eventstore.Revision
+	part     int
 }
 
 type cachedBody struct {
@@ -424,7 +497,7 @@ type cachedBody struct {
 
 // NewBodies returns an empty cache.
 func NewBodies() *Bodies {
-	recent, err := lru.New[eventKey, cachedBody](maxBodies)
+	recent, err := lru.New[bodyKey, cachedBody](maxBodies)
 	if err != nil {
 		panic(err) // the size is positive
 	}
@@ -440,11 +513,11 @@ func (b *Bodies) Body(ctx context.Context, store eventstore.Store, s Source) (Bo
 }
 
 // add caches the body of an event that is the first of its stream.
-func (b *Bodies) add(name string, e projection.Event) {
+func (b *Bodies) add(m webhook.Message, e projection.Event) {
 	if b == nil || e.Revision != 0 {
 		return
 	}
-	s := Source{Stream: e.Stream, Position: e.Position, Type: name}
+	s := Source{Stream: e.Stream, Position: e.Position, Message: m}
 	if body, err := renderFirst(s, e); err == nil { // the courier gets the same error
 		b.keep(s, body)
 	}
@@ -453,7 +526,7 @@ func (b *Bodies) add(name string, e projection.Event) {
 // keep caches the body of a delivery.
 func (b *Bodies) keep(s Source, body Body) {
 	if len(body.JSON) <= maxCachedBody {
-		b.recent.Add(eventKey{s.Stream, s.Revision}, cachedBody{body, time.Now()})
+		b.recent.Add(bodyKey{s.Stream, s.Revision, s.Part}, cachedBody{body, time.Now()})
 	}
 }
 
@@ -470,7 +543,7 @@ func (b *Bodies) forget(stream string) {
 }
 
 func (b *Bodies) get(s Source) (Body, bool) {
-	key := eventKey{s.Stream, s.Revision}
+	key := bodyKey{s.Stream, s.Revision, s.Part}
 	cached, ok := b.recent.Get(key)
 	if ok && time.Since(cached.at) > bodyAge {
 		b.recent.Remove(key)

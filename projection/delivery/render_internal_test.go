@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,19 +31,19 @@ func TestBody_CachedFold(t *testing.T) {
 	for _, e := range storetest.Events(t, w.Store, eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix}}) {
 		fact, err := e.Fact()
 		require.NoError(t, err)
-		if _, sent := webhook.SentAs(fact.Data); !sent {
-			continue
-		}
-		kind, _ := strings.CutSuffix(e.Type, ".v1")
-		r := Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: kind}
-		whole, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
-		require.NoError(t, err)
-		again, err := render(t.Context(), w.Store, remembering, r)
-		require.NoError(t, err)
-		require.Equal(t, string(whole.JSON), string(again.JSON))
-		requireChangesLeadTo(t, whole.JSON, leads, e.Stream)
-		if r.Revision > 0 {
-			compared++
+		for _, m := range webhook.Messages(fact.Data) {
+			r := Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Message: m}
+			whole, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
+			require.NoError(t, err)
+			again, err := render(t.Context(), w.Store, remembering, r)
+			require.NoError(t, err)
+			require.Equal(t, string(whole.JSON), string(again.JSON))
+			if m.Part == 0 {
+				requireChangesLeadTo(t, whole.JSON, leads, e.Stream)
+			}
+			if r.Revision > 0 {
+				compared++
+			}
 		}
 	}
 	require.Greater(t, compared, 100)
@@ -50,14 +51,13 @@ func TestBody_CachedFold(t *testing.T) {
 
 func TestBody_OnlyOfSentTypes(t *testing.T) {
 	t.Parallel()
+	all := webhook.SentTypes([]string{"*"})
 	for _, eventType := range event.Catalogue() {
 		data, err := event.Decode(eventType, []byte(`{}`))
 		require.NoError(t, err)
-		_, sent := webhook.SentAs(data)
-		if data.EventType() == (event.WebhookTested{}).EventType() {
-			sent = true
-		}
-		_, err = Source{Type: eventType}.encode(event.Fact{Data: data}, subject{})
+		sent := slices.Contains(all, eventType) ||
+			data.EventType() == (event.WebhookTested{}).EventType()
+		_, err = Source{Message: webhook.Message{Type: eventType}}.encode(event.Fact{Data: data}, subject{})
 		require.Equal(t, sent, err == nil, "%s: %v", eventType, err)
 	}
 }
@@ -117,8 +117,9 @@ func renderedLatest(t *testing.T, w *projectiontest.World, stream string) string
 	require.NoError(t, err)
 	fact, err := last.Fact()
 	require.NoError(t, err)
-	name, _ := webhook.SentAs(fact.Data)
-	r := Source{Stream: stream, Revision: last.Revision, Position: last.Position, Type: name}
+	r := Source{
+		Stream: stream, Revision: last.Revision, Position: last.Position, Message: webhook.Messages(fact.Data)[0],
+	}
 	body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
 	require.NoError(t, err)
 	return string(body.JSON)
@@ -240,7 +241,7 @@ func TestBody_Intake(t *testing.T) {
 	} {
 		r := Source{
 			Stream: event.IntakeStream(id), Revision: revision, Position: eventstore.Position(revision + 1),
-			Type: c.kind,
+			Message: webhook.Message{Type: c.kind},
 		}
 		body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), r)
 		require.NoError(t, err)

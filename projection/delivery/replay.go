@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -207,6 +206,9 @@ func (r Replayer) step(ctx context.Context, p replay) (moved bool, err error) {
 		}
 		if granted < n {
 			reached, wait = progress{after, p.disabled}, again
+			for granted > 0 && granted < n && rows.events[granted] == rows.events[granted-1] {
+				granted++ // an event is queued whole
+			}
 			if granted > 0 {
 				reached = rows.reached[granted-1]
 			}
@@ -307,21 +309,28 @@ func (f *replayed) add(ctx context.Context, p replay, filters *Filters, recorded
 	if err != nil {
 		return fmt.Errorf("event at position %d of stream %s: %w", recorded.Position, recorded.Stream, err)
 	}
-	name, sent := webhook.SentAs(data)
-	if !sent || recorded.Erased || !webhook.Subscribes(p.events, name) {
+	if recorded.Erased {
 		return nil
 	}
 	e := projection.Event{Recorded: &recorded, Data: data}
-	c, began := filters.candidate(e, name), time.Now()
-	decided, err := c.decide(ctx, p.filter)
-	f.filtering += time.Since(began)
-	f.steps += c.steps
-	if err != nil || decided != matching {
-		f.against = append(f.against, decision{recorded.Position, decided})
-		return err
+	for _, m := range webhook.Messages(data) {
+		if !webhook.Subscribes(p.events, m.Type) {
+			continue
+		}
+		c, began := filters.candidate(e, m), time.Now()
+		decided, err := c.decide(ctx, p.filter)
+		f.filtering += time.Since(began)
+		f.steps += c.steps
+		if err != nil {
+			return err
+		}
+		if decided != matching {
+			f.against = append(f.against, decision{recorded.Position, decided})
+			continue
+		}
+		f.rows.add(p.requestID, p.webhookID, m, p.generation, e)
+		f.rows.reached = append(f.rows.reached, f.reached)
 	}
-	f.rows.add(p.requestID, p.webhookID, name, p.generation, e)
-	f.rows.reached = append(f.rows.reached, f.reached)
 	return nil
 }
 
@@ -341,19 +350,28 @@ func (q *queue) dropQueued(ctx context.Context, pool *pgxpool.Pool, webhookID st
 		return nil
 	}
 	rows, err := pool.Query(ctx, `
-		SELECT event_id FROM delivery.queue WHERE webhook_id = $1 AND event_id = ANY ($2)
+		SELECT event_id, part FROM delivery.queue WHERE webhook_id = $1 AND event_id = ANY ($2)
 		 UNION ALL
-		SELECT event_id FROM delivery.deferred WHERE event_id = ANY ($2)
+		SELECT event_id, part FROM delivery.deferred WHERE event_id = ANY ($2)
 		AND $1 = ANY (webhook_ids)`, webhookID, q.events)
 	if err != nil {
 		return err
 	}
-	waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(waiting) == 0 {
+	type key struct {
+		event string
+		part  int32
+	}
+	waits := map[key]bool{}
+	var one key
+	_, err = pgx.ForEachRow(rows, []any{&one.event, &one.part}, func() error { waits[one] = true; return nil })
+	if err != nil || len(waits) == 0 {
 		return err
 	}
-	slices.Sort(waiting)
-	q.keep(func(i int) bool { _, waits := slices.BinarySearch(waiting, q.events[i]); return !waits })
+	waiting := make([]string, 0, len(waits))
+	for k := range waits {
+		waiting = append(waiting, k.event)
+	}
+	q.keep(func(i int) bool { return !waits[key{q.events[i], q.parts[i]}] })
 	_, err = pool.Exec(ctx, `
 		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL
 		AND due_at > now() AND due_at < 'infinity'`, webhookID, waiting)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/oklog/ulid/v2"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
@@ -67,7 +68,7 @@ func (r *requests) add(webhookID string, now endpoint, e projection.Event, rows 
 	case event.WebhookDeleted:
 		r.endings = append(r.endings, ending{webhookID, "the endpoint was deleted", e.Position})
 	case event.WebhookTested:
-		rows.add(e.ID, webhookID, testType, 0, e)
+		rows.add(e.ID, webhookID, webhook.Message{Type: testType}, 0, e)
 	case event.WebhookRetried:
 		ids := data.DeliveryIDs
 		if data.DeliveryID != "" {
@@ -149,9 +150,10 @@ func (r retry) save(batch *pgx.Batch) {
 		WITH again AS (
 		    UPDATE delivery SET state = 'queued', finished_at = NULL, retried = $3
 		     WHERE delivery_id = ANY ($1) AND webhook_id = $2 AND retried < $3
-		    RETURNING delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried
+		    RETURNING delivery_id, webhook_id, event_id, type, stream, revision, position, part, renderer, retried
 		)
-		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, renderer, retried)
+		INSERT INTO queue AS q (delivery_id, webhook_id, event_id, type, stream, revision, position, part, renderer,
+		  retried)
 		SELECT * FROM again
 		    ON CONFLICT (delivery_id) DO UPDATE
 		   SET retried = excluded.retried, due_at = CASE WHEN q.lease IS NULL AND q.due_at < 'infinity' THEN now()

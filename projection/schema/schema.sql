@@ -36,6 +36,7 @@ CREATE TABLE delivery.checkpoint (
 
 CREATE TABLE delivery.deferred (
     event_id text COLLATE "C" NOT NULL,
+    part integer NOT NULL DEFAULT 0,
     account text COLLATE "C" NOT NULL,
     ordinal bigint NOT NULL DEFAULT nextval('delivery.ordinal'::regclass),
     type text COLLATE "C" NOT NULL,
@@ -44,7 +45,7 @@ CREATE TABLE delivery.deferred (
     "position" bigint NOT NULL,
     webhook_ids text[] NOT NULL,
     deferred_at timestamp with time zone NOT NULL DEFAULT now(),
-    CONSTRAINT deferred_event PRIMARY KEY (event_id)
+    CONSTRAINT deferred_event PRIMARY KEY (event_id, part)
 );
 CREATE INDEX deferred_ordinal ON delivery.deferred USING btree (account, ordinal);
 COMMENT ON TABLE delivery.deferred IS 'Events that wait until it is an account''s turn to have its filters applied.';
@@ -61,6 +62,7 @@ CREATE TABLE delivery.delivery (
     stream text COLLATE "C" NOT NULL,
     revision bigint NOT NULL,
     "position" bigint NOT NULL,
+    part integer NOT NULL DEFAULT 0,
     renderer integer NOT NULL,
     state text COLLATE "C" NOT NULL DEFAULT 'queued'::text,
     created_at timestamp with time zone NOT NULL DEFAULT now(),
@@ -73,9 +75,10 @@ CREATE TABLE delivery.delivery (
 CREATE INDEX delivery_newest ON ONLY delivery.delivery USING btree (webhook_id, delivery_id DESC);
 CREATE INDEX delivery_stream ON ONLY delivery.delivery USING btree (stream);
 COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, or got.';
-COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event and generation, so that these three are unique with it. Its time is that of the event, or of the request to replay it.';
+COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event, part and generation, so that these are unique with it. Its time is that of the event, or of the request to replay it.';
 COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
 COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
+COMMENT ON COLUMN delivery.delivery.part IS '0: the event; from 1 on: a consent that it changed.';
 COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
 COMMENT ON COLUMN delivery.delivery.state IS 'queued: there is a row in the queue.';
 COMMENT ON COLUMN delivery.delivery.retried IS 'Position of the last request to retry that was carried out.';
@@ -165,6 +168,7 @@ CREATE TABLE delivery.queue (
     event_id text COLLATE "C" NOT NULL DEFAULT ''::text,
     retried bigint NOT NULL DEFAULT 0,
     generation integer NOT NULL DEFAULT 0,
+    part integer NOT NULL DEFAULT 0,
     lane text COLLATE "C",
     ordinal bigint,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)

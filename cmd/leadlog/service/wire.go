@@ -21,6 +21,7 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/command/worker"
 	"github.com/leadlog/leadlog/command/worker/courier"
 	"github.com/leadlog/leadlog/command/worker/fetch"
@@ -360,13 +361,16 @@ func (a *App) paceEndpoint(ctx context.Context, webhookID string, rate float64, 
 
 // previewFilter applies a filter to events that endpoints get, in turns.
 func (a *App) previewFilter(
-	ctx context.Context, events []query.FeedEvent, filter string, turn func(context.Context) (end func(), err error),
+	ctx context.Context, events []query.FeedEvent, types []string, filter string,
+	turn func(context.Context) (end func(), err error),
 ) (query.FilterPreview, error) {
 	sources := make([]delivery.Source, len(events))
 	for i, e := range events {
-		sources[i] = delivery.Source{Stream: e.Stream, Revision: e.Revision, Position: e.Position, Type: e.Type}
+		sources[i] = delivery.Source{
+			Stream: e.Stream, Revision: e.Revision, Position: e.Position, Message: webhook.Message{Type: e.Type},
+		}
 	}
-	preview, err := a.filters.Preview(ctx, sources, filter, turn)
+	preview, err := a.filters.Preview(ctx, sources, types, filter, turn)
 	return query.FilterPreview(preview), err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/sealbox"
@@ -40,7 +41,7 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 		pgtest.Exec(t, w.Pool, statement)
 	}
 	waiting := row{
-		id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"},
+		id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Message: webhook.Message{Type: "lead.created"}},
 		url: receiver.URL + "/old", claimed: time.Now().Add(-maxClaimAge),
 	}
 	set(`
@@ -82,7 +83,7 @@ func TestAttempt_SuccessAtShutdown(t *testing.T) {
 			return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}, nil
 		})
 		done := courier.attempt(ctx, row{
-			id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Type: "lead.created"},
+			id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Message: webhook.Message{Type: "lead.created"}},
 			url: "https://example.com/", claimed: time.Now(),
 			signing: secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}},
 		})
@@ -122,7 +123,7 @@ func TestAttempt_NotPreparedIsNotCounted(t *testing.T) {
 			Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler), Schedule: []time.Duration{time.Hour},
 		})
 		c.want.row = row{
-			id: "d", webhookID: "w", Source: delivery.Source{Stream: c.stream, Type: "lead.created"},
+			id: "d", webhookID: "w", Source: delivery.Source{Stream: c.stream, Message: webhook.Message{Type: "lead.created"}},
 			claimed: time.Now(), signing: c.signing,
 		}
 		require.Equal(t, c.want, courier.attempt(t.Context(), c.want.row), name)

@@ -414,7 +414,7 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 		UPDATE delivery.queue q SET lease = $1
 		  FROM delivery.endpoint e
 		 WHERE q.ctid = ANY (ARRAY(SELECT at FROM due)) AND e.webhook_id = q.webhook_id
-		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.stream, q.revision, q.position, q.attempts,
+		RETURNING q.delivery_id, q.webhook_id, q.event_id, q.type, q.part, q.stream, q.revision, q.position, q.attempts,
 		  q.retried, q.lane,
 		          e.url, e.rate_limit, e.header_names, e.deleted OR e.disabled, q.generation`,
 		s.id, total, ids, free, other)
@@ -423,7 +423,7 @@ func (s *session) claim(ctx context.Context, ws *windows) ([]row, error) {
 	}
 	claimed, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c row, err error) {
 		c.claimed = asked
-		err = r.Scan(&c.id, &c.webhookID, &c.EventID, &c.Type, &c.Stream, &c.Revision, &c.Position, &c.attempts,
+		err = r.Scan(&c.id, &c.webhookID, &c.EventID, &c.Type, &c.Part, &c.Stream, &c.Revision, &c.Position, &c.attempts,
 			&c.retried, &c.lane,
 			&c.url, &c.rateLimit, &c.headerNames, &c.dead, &c.generation)
 		return c, err

@@ -67,7 +67,7 @@ func Queued(t testing.TB, w *projectiontest.World, webhookID string) []string {
 	t.Helper()
 	rows, err := w.Pool.Query(t.Context(),
 		`SELECT concat(type, ' ', stream, ' ', revision) FROM delivery.queue WHERE webhook_id = $1
-			ORDER BY due_at, position`, webhookID)
+			ORDER BY due_at, position, part`, webhookID)
 	require.NoError(t, err)
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

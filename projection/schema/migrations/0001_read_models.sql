@@ -818,6 +818,7 @@ CREATE SEQUENCE IF NOT EXISTS delivery.ordinal;
 -- The filters of one account must not delay the deliveries of others.
 CREATE TABLE IF NOT EXISTS delivery.deferred (
     event_id    text        COLLATE "C" NOT NULL,
+    part        integer     NOT NULL DEFAULT 0,
     account     text        COLLATE "C" NOT NULL,
     ordinal     bigint      NOT NULL DEFAULT nextval('delivery.ordinal'),
     type        text        COLLATE "C" NOT NULL,
@@ -826,7 +827,7 @@ CREATE TABLE IF NOT EXISTS delivery.deferred (
     position    bigint      NOT NULL,
     webhook_ids text[]      NOT NULL,
     deferred_at timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT deferred_event PRIMARY KEY (event_id)
+    CONSTRAINT deferred_event PRIMARY KEY (event_id, part)
 );
 
 CREATE INDEX IF NOT EXISTS deferred_ordinal ON delivery.deferred (account, ordinal);
@@ -858,6 +859,7 @@ CREATE TABLE IF NOT EXISTS delivery.delivery (
     stream      text        COLLATE "C" NOT NULL,
     revision    bigint      NOT NULL,
     position    bigint      NOT NULL,
+    part        integer     NOT NULL DEFAULT 0,
     renderer    integer     NOT NULL,
     state       text        COLLATE "C" NOT NULL DEFAULT 'queued',
     created_at  timestamptz NOT NULL DEFAULT now(),
@@ -873,7 +875,8 @@ CREATE INDEX IF NOT EXISTS delivery_newest ON delivery.delivery (webhook_id, del
 CREATE INDEX IF NOT EXISTS delivery_stream ON delivery.delivery (stream);
 
 COMMENT ON TABLE delivery.delivery IS 'One row for each event that an endpoint is to get, or got.';
-COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event and generation, so that these three are unique with it. Its time is that of the event, or of the request to replay it.';
+COMMENT ON COLUMN delivery.delivery.part IS '0: the event; from 1 on: a consent that it changed.';
+COMMENT ON COLUMN delivery.delivery.delivery_id IS 'A function of endpoint, event, part and generation, so that these are unique with it. Its time is that of the event, or of the request to replay it.';
 COMMENT ON COLUMN delivery.delivery.generation IS '0: live; each replay is the next.';
 COMMENT ON COLUMN delivery.delivery.type IS 'Public name, without version.';
 COMMENT ON COLUMN delivery.delivery.renderer IS 'Version of the code that makes the body out of the stream up to the revision.';
@@ -955,6 +958,7 @@ CREATE TABLE IF NOT EXISTS delivery.queue (
     event_id    text        COLLATE "C" NOT NULL DEFAULT '',
     retried     bigint      NOT NULL DEFAULT 0,
     generation  integer     NOT NULL DEFAULT 0,
+    part        integer     NOT NULL DEFAULT 0,
     lane        text        COLLATE "C",
     ordinal     bigint,
     CONSTRAINT queue_id PRIMARY KEY (delivery_id)
