@@ -26,7 +26,7 @@ func (h *Handlers) RecordConsents(
 	updated, err := h.changeLead(ctx, cmd.Caller, cmd.LeadID, func(state lead.State, _ lead.Rules) (event.Data, error) {
 		var fact event.LeadConsented
 		fact, given, err = state.RecordConsents(cmd.Caller.Account, cmd.Consents)
-		if err != nil || len(fact.Consents) == 0 {
+		if err != nil || len(fact.ChangedConsents) == 0 {
 			return nil, err
 		}
 		return fact, nil

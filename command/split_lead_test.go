@@ -301,9 +301,11 @@ func (w *world) requireConsents(t require.TestingT, s lead.State, arrivals []str
 		require.NoError(t, err)
 		id, on := fact.ID.String(), event.LeadID(fact.Stream)
 		if on == s.ID {
-			for _, c := range event.ChangedConsents(fact.Data) {
-				if known[c.Purpose] = c.Granted; c.Gone {
-					delete(known, c.Purpose)
+			of := event.PurposesOf(fact.Data)
+			for _, purpose := range of.ChangedConsents {
+				granted, has := of.Consents[purpose]
+				if known[purpose] = granted; !has {
+					delete(known, purpose)
 				}
 			}
 		}

@@ -138,23 +138,23 @@ func (r *reader) consents(metadata map[string]jsontext.Value, rules Rules) []Giv
 	return given
 }
 
-// recorded returns consents without their words, and marks those that become the lead's latest of their purposes.
-func (s State) recorded(given []GivenConsent, at time.Time) (consents []event.Consent) {
+// recorded returns consents without their words, and which of them become the lead's latest of their purposes.
+func (s State) recorded(given []GivenConsent, at time.Time) (of event.Purposes) {
 	if len(given) == 0 {
-		return nil
+		return of
 	}
 	after := s
 	after.consent(given, at, "")
-	last := map[string]int{}
-	for i, g := range given {
-		last[g.Purpose] = i
+	of.Consents = map[string]bool{}
+	for _, g := range given {
+		of.Consents[g.Purpose] = g.Granted
 	}
-	for i, g := range given {
-		latest, counts := after.Consents[g.Purpose]
-		changed := counts && last[g.Purpose] == i && differs(s.Consents, g.Purpose, latest)
-		consents = append(consents, event.Consent{Purpose: g.Purpose, Granted: g.Granted, Changed: changed})
+	for _, purpose := range slices.Sorted(maps.Keys(of.Consents)) {
+		if latest, counts := after.Consents[purpose]; counts && differs(s.Consents, purpose, latest) {
+			of.ChangedConsents = append(of.ChangedConsents, purpose)
+		}
 	}
-	return consents
+	return of
 }
 
 // differs reports whether a consent says something else than the one that a lead had, or that it had none.
@@ -163,18 +163,22 @@ func differs(had map[string]event.ConsentState, purpose string, latest event.Con
 	return !known || before.Granted != latest.Granted || before.Words != latest.Words
 }
 
-// changedConsents returns what is another consent than before, by purpose.
-func changedConsents(before, after map[string]event.ConsentState) (changed []event.Consent) {
+// changedConsents returns what is another consent than before.
+func changedConsents(before, after map[string]event.ConsentState) (changed event.Purposes) {
 	purposes := map[string]event.ConsentState{}
 	maps.Copy(purposes, before)
 	maps.Copy(purposes, after)
 	for _, purpose := range slices.Sorted(maps.Keys(purposes)) {
 		latest, has := after[purpose]
-		switch {
-		case !has:
-			changed = append(changed, event.Consent{Purpose: purpose, Changed: true, Gone: true})
-		case differs(before, purpose, latest):
-			changed = append(changed, event.Consent{Purpose: purpose, Granted: latest.Granted, Changed: true})
+		if has && !differs(before, purpose, latest) {
+			continue
+		}
+		changed.ChangedConsents = append(changed.ChangedConsents, purpose)
+		if has {
+			if changed.Consents == nil {
+				changed.Consents = map[string]bool{}
+			}
+			changed.Consents[purpose] = latest.Granted
 		}
 	}
 	return changed
@@ -183,17 +187,19 @@ func changedConsents(before, after map[string]event.ConsentState) (changed []eve
 // ConsentsOf returns the consents of a fact, in the order of its own, and when they were given. They have no words after
 // an erasure, and when the lead had no room for more metadata.
 func ConsentsOf(fact *event.Fact) (given []GivenConsent, at time.Time) {
-	var plain []event.Consent
 	var words jsontext.Value
 	at = fact.At
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
-		plain, words, at = data.Consents, data.Metadata[keyConsent], data.SeenAt(fact.At)
+		words, at = data.Metadata[keyConsent], data.SeenAt(fact.At)
 	case event.LeadMerged:
-		plain, words, at = data.Consents, data.Metadata[keyConsent], data.SeenAt(fact.At)
+		words, at = data.Metadata[keyConsent], data.SeenAt(fact.At)
 	case event.LeadConsented:
-		plain, words = data.Consents, data.Given
+		words = data.Given
+	default:
+		return nil, at
 	}
+	plain := event.PurposesOf(fact.Data).Consents
 	if len(plain) == 0 {
 		return nil, at
 	}
@@ -201,8 +207,8 @@ func ConsentsOf(fact *event.Fact) (given []GivenConsent, at time.Time) {
 		given, _ = Consents(words, "")
 		return given, at
 	}
-	for _, c := range plain {
-		given = append(given, GivenConsent{Purpose: c.Purpose, Granted: c.Granted})
+	for _, purpose := range slices.Sorted(maps.Keys(plain)) {
+		given = append(given, GivenConsent{Purpose: purpose, Granted: plain[purpose]})
 	}
 	return given, at
 }
@@ -262,9 +268,8 @@ func (s State) RecordConsents(
 	if wrong != nil {
 		return fact, nil, wrong
 	}
-	recorded := s.recorded(given, s.UpdatedAt)
-	if slices.ContainsFunc(recorded, func(c event.Consent) bool { return c.Changed }) {
-		fact.Consents, fact.Given = recorded, value
+	if recorded := s.recorded(given, s.UpdatedAt); len(recorded.ChangedConsents) > 0 {
+		fact.Purposes, fact.Given = recorded, value
 	}
 	return fact, given, nil
 }

@@ -130,32 +130,28 @@ func TestRecorded_MarksChanges(t *testing.T) {
 	for name, c := range map[string]struct {
 		given []GivenConsent
 		at    time.Time
-		want  []bool
+		want  []string
 	}{
-		"another":                 {[]GivenConsent{{Purpose: "sms"}}, at, []bool{true}},
-		"the same":                {[]GivenConsent{{Purpose: "call", Granted: true, Text: "Call me"}}, at, []bool{false}},
-		"a withdrawal":            {[]GivenConsent{{Purpose: "call", Text: "Call me"}}, at, []bool{true}},
-		"in other words":          {[]GivenConsent{{Purpose: "call", Granted: true, Text: "Call"}}, at, []bool{true}},
-		"an earlier one":          {[]GivenConsent{{Purpose: "call"}}, at.Add(-time.Second), []bool{false}},
-		"twice, the last counts":  {[]GivenConsent{{Purpose: "mail", Granted: true}, {Purpose: "mail"}}, at, []bool{false, false}},
-		"some of them":            {[]GivenConsent{{Purpose: "mail"}, {Purpose: "call"}}, at, []bool{false, true}},
-		"an earlier, unknown one": {[]GivenConsent{{Purpose: "sms"}}, at.Add(-time.Second), []bool{true}},
+		"another":                 {[]GivenConsent{{Purpose: "sms"}}, at, []string{"sms"}},
+		"the same":                {[]GivenConsent{{Purpose: "call", Granted: true, Text: "Call me"}}, at, nil},
+		"a withdrawal":            {[]GivenConsent{{Purpose: "call", Text: "Call me"}}, at, []string{"call"}},
+		"in other words":          {[]GivenConsent{{Purpose: "call", Granted: true, Text: "Call"}}, at, []string{"call"}},
+		"an earlier one":          {[]GivenConsent{{Purpose: "call"}}, at.Add(-time.Second), nil},
+		"twice, the last counts":  {[]GivenConsent{{Purpose: "mail", Granted: true}, {Purpose: "mail"}}, at, nil},
+		"some of them":            {[]GivenConsent{{Purpose: "mail"}, {Purpose: "call"}}, at, []string{"call"}},
+		"an earlier, unknown one": {[]GivenConsent{{Purpose: "sms"}}, at.Add(-time.Second), []string{"sms"}},
 	} {
-		var got []bool
-		for _, consent := range had.recorded(c.given, c.at) {
-			got = append(got, consent.Changed)
-		}
-		require.Equal(t, c.want, got, name)
+		require.Equal(t, c.want, had.recorded(c.given, c.at).ChangedConsents, name)
 	}
-	require.Equal(t, []event.Consent{
-		{Purpose: "call", Changed: true, Gone: true}, {Purpose: "mail", Granted: true, Changed: true},
+	require.Equal(t, event.Purposes{
+		Consents: map[string]bool{"mail": true}, ChangedConsents: []string{"call", "mail"},
 	}, changedConsents(had.Consents, map[string]event.ConsentState{"mail": {Granted: true}}))
 }
 
 // A lead whose metadata are full still has the consent, without its words.
 func TestConsentsOf_WithoutWords(t *testing.T) {
 	t.Parallel()
-	merged := event.LeadMerged{Consents: []event.Consent{{Purpose: "call", Changed: true}, {Purpose: "mail", Granted: true}}}
+	merged := event.LeadMerged{Purposes: event.Purposes{Consents: map[string]bool{"call": false, "mail": true}}}
 	given, _ := ConsentsOf(&event.Fact{Data: merged})
 	require.Equal(t, []GivenConsent{{Purpose: "call"}, {Purpose: "mail", Granted: true}}, given)
 	merged.Metadata = raw(keyConsent, `[{"purpose":"call","granted":false,"text":"x"},{"purpose":"mail"}]`)

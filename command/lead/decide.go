@@ -144,7 +144,7 @@ func (a Arrival) open(rules Rules, ids NewIDs, shared claim.Kind) (Decision, err
 	created := event.LeadCreated{
 		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP,
 		UserAgent: a.UserAgent, VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
-		Consents: State{}.recorded(a.Consents, a.Kept.ReceivedAt),
+		Purposes: State{}.recorded(a.Consents, a.Kept.ReceivedAt),
 		Changed: changes(State{}, event.LeadMerged{
 			LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID,
 		}),
@@ -196,7 +196,7 @@ func (a Arrival) merge(
 	merged := event.LeadMerged{
 		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
 		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
-		Consents: target.recorded(a.Consents, a.Kept.SeenAt(target.UpdatedAt)),
+		Purposes: target.recorded(a.Consents, a.Kept.SeenAt(target.UpdatedAt)),
 	}
 	switch shared {
 	case claim.Phone:

@@ -92,7 +92,7 @@ func (s State) joinedFact(from State) event.LeadJoined {
 	if after.Name == s.Name {
 		latest.Name = ""
 	}
-	joined.Changed, joined.Consents = changes(s, latest), changedConsents(s.Consents, after.Consents)
+	joined.Changed, joined.Purposes = changes(s, latest), changedConsents(s.Consents, after.Consents)
 	if s.OpportunityValue == "" {
 		joined.OpportunityValue = after.OpportunityValue
 	}

@@ -152,7 +152,7 @@ func orNew(s State, had, id string) string {
 func (s *side) state(into *event.LeadSplit, had map[string]event.ConsentState) {
 	into.Joined, into.Origins, into.Is = s.lead.Joined, s.lead.Origins, s.lead.snapshot()
 	into.Status, into.StatusAt, into.OpportunityValue = s.lead.Status, s.statusAt, s.lead.OpportunityValue
-	into.Consents = changedConsents(had, s.lead.Consents)
+	into.Purposes = changedConsents(had, s.lead.Consents)
 }
 
 // split replaces the lead by what it is from a split on.
@@ -495,7 +495,7 @@ func (d *division) arrive(leads map[string]*side, on string, fact event.Fact, cr
 func (d *division) begin(merged event.LeadMerged) event.LeadCreated {
 	created := event.LeadCreated{
 		LeadFields: merged.LeadFields, Source: merged.Source, Metadata: merged.Metadata, IP: merged.IP,
-		UserAgent: merged.UserAgent, VisitorID: merged.VisitorID, Changed: merged.Changed, Consents: merged.Consents,
+		UserAgent: merged.UserAgent, VisitorID: merged.VisitorID, Changed: merged.Changed, Purposes: merged.Purposes,
 		KeptArrival: merged.KeptArrival,
 	}
 	if created.Name == "" {

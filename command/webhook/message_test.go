@@ -10,7 +10,9 @@ import (
 
 func TestMessages_Types(t *testing.T) {
 	t.Parallel()
-	granted, same := event.Consent{Purpose: "call", Granted: true, Changed: true}, event.Consent{Purpose: "call"}
+	call := event.Purposes{Consents: map[string]bool{"call": true}, ChangedConsents: []string{"call"}}
+	two := event.Purposes{Consents: map[string]bool{"call": true}, ChangedConsents: []string{"call", "mail"}}
+	same := event.Purposes{Consents: map[string]bool{"call": true}}
 	for name, c := range map[string]struct {
 		data event.Data
 		want []Message
@@ -20,21 +22,21 @@ func TestMessages_Types(t *testing.T) {
 		"split: a lead that lives again": {event.LeadSplit{From: "A", Undone: true}, []Message{{"lead.updated", 0}}},
 		"split: the lead that it was in": {event.LeadSplit{Into: "B", Undone: true}, []Message{{"lead.updated", 0}}},
 		"a new lead with consents": {
-			event.LeadCreated{Consents: []event.Consent{same, granted, granted}},
+			event.LeadCreated{Purposes: two},
 			[]Message{{"lead.created", 0}, {"lead.consent", 1}, {"lead.consent", 2}},
 		},
 		"a consent that does not change": {
-			event.LeadMerged{Consents: []event.Consent{same}}, []Message{{"lead.merged", 0}},
+			event.LeadMerged{Purposes: same}, []Message{{"lead.merged", 0}},
 		},
 		"a join": {
-			event.LeadJoined{Consents: []event.Consent{granted}}, []Message{{"lead.updated", 0}, {"lead.consent", 1}},
+			event.LeadJoined{Purposes: call}, []Message{{"lead.updated", 0}, {"lead.consent", 1}},
 		},
 		"a split": {
-			event.LeadSplit{Into: "B", Consents: []event.Consent{granted}},
+			event.LeadSplit{Into: "B", Purposes: call},
 			[]Message{{"lead.updated", 0}, {"lead.consent", 1}},
 		},
 		"a consent alone": {
-			event.LeadConsented{Consents: []event.Consent{granted}}, []Message{{"lead.consent", 1}},
+			event.LeadConsented{Purposes: call}, []Message{{"lead.consent", 1}},
 		},
 		"not sent": {event.LeadRefused{}, nil},
 	} {
@@ -44,11 +46,11 @@ func TestMessages_Types(t *testing.T) {
 
 func TestSentTypes_HaveEveryMessage(t *testing.T) {
 	t.Parallel()
-	changed := []event.Consent{{Purpose: "call", Changed: true}}
+	changed := event.Purposes{ChangedConsents: []string{"call"}}
 	for _, data := range append([]event.Data{
-		event.LeadCreated{Consents: changed}, event.LeadMerged{Consents: changed},
-		event.LeadConsented{Consents: changed}, event.LeadJoined{Consents: changed},
-		event.LeadSplit{Into: "B", Consents: changed}, event.LeadSplit{From: "A"},
+		event.LeadCreated{Purposes: changed}, event.LeadMerged{Purposes: changed},
+		event.LeadConsented{Purposes: changed}, event.LeadJoined{Purposes: changed},
+		event.LeadSplit{Into: "B", Purposes: changed}, event.LeadSplit{From: "A"},
 	}, sentFacts...) {
 		for _, m := range Messages(data) {
 			require.Contains(t, SentTypes([]string{m.Type}), data.EventType())

@@ -89,10 +89,8 @@ func Messages(data event.Data) (messages []Message) {
 	if sent {
 		messages = append(messages, Message{Type: name})
 	}
-	part := 0
-	for range event.ChangedConsents(data) {
-		part++
-		messages = append(messages, Message{LeadConsent, part})
+	for i := range event.PurposesOf(data).ChangedConsents {
+		messages = append(messages, Message{LeadConsent, i + 1})
 	}
 	return messages
 }

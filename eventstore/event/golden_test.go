@@ -69,7 +69,7 @@ func samples() []Data {
 			IP: "2001:db8::1", UserAgent: "Mozilla/5.0 <&>", VisitorID: "v-1",
 			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "email", Campaign: campaign,
 			Changed:  []string{"name", "phone"},
-			Consents: []Consent{{Purpose: "whatsapp", Granted: true}, {Purpose: "call"}},
+			Purposes: Purposes{map[string]bool{"whatsapp": true}, []string{"whatsapp"}},
 			KeptArrival: KeptArrival{
 				IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at,
 			},
@@ -84,7 +84,7 @@ func samples() []Data {
 			IP: "192.0.2.1", UserAgent: "curl/8", VisitorID: "v-2",
 			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "phone", Campaign: campaign,
 			Changed:  []string{"status"},
-			Consents: []Consent{{Purpose: "whatsapp", Changed: true}},
+			Purposes: Purposes{map[string]bool{"whatsapp": false}, []string{"whatsapp"}},
 			KeptArrival: KeptArrival{
 				IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at,
 			},
@@ -100,7 +100,7 @@ func samples() []Data {
 			Changed: []string{"name", "phone"},
 		},
 		LeadConsented{
-			Consents: []Consent{{Purpose: "whatsapp", Changed: true}},
+			Purposes: Purposes{map[string]bool{"whatsapp": false}, []string{"whatsapp"}},
 			Given:    jsontext.Value(`{"purpose":"whatsapp","granted":false,"text":"Größe"}`),
 		},
 		LeadJoinedInto{Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB"},
@@ -126,14 +126,14 @@ func samples() []Data {
 			},
 			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Before: 7}}, OpportunityValue: "0",
 			Changed:  []string{"phone"},
-			Consents: []Consent{{Purpose: "whatsapp", Granted: true, Changed: true}},
+			Purposes: Purposes{map[string]bool{"whatsapp": true}, []string{"whatsapp"}},
 		},
 		LeadSplit{
 			Into: "01JQKXZ8V4W9H6M3T2R5N7P0AB", From: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Undone: true,
 			Touches: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AE"}, Arrivals: []string{"01JQKXZ8V4W9H6M3T2R5N7P0AF"},
 			Joined:  []string{"01JQKXZ8V4W9H6M3T2R5N7P0AG"},
 			Origins: []SplitOrigin{{LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AC", Before: 7}}, Status: "new", StatusAt: at,
-			OpportunityValue: "0", Consents: []Consent{{Purpose: "whatsapp", Changed: true, Gone: true}},
+			OpportunityValue: "0", Purposes: Purposes{map[string]bool{"call": true}, []string{"call", "whatsapp"}},
 			Is: LeadSnapshot{
 				ContactUID: "c_8xk2", LeadFields: LeadFields{Name: "Zoë"}, Phones: []string{"+491701234567"},
 				Source: "api", Sources: []SourceSnapshot{{Source: "api", FirstSeenAt: at, LastSeenAt: at}},

@@ -1,7 +1,6 @@
 package event
 
 import (
-	"iter"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -59,8 +58,8 @@ type LeadCreated struct {
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of fields in the arrival
 	// phone or email: the lead shows the arrival's, but another lead has it
-	Shared   string    `json:"shared,omitzero" personal:"no"`
-	Consents []Consent `json:"consents,omitzero" personal:"no"`
+	Shared string `json:"shared,omitzero" personal:"no"`
+	Purposes
 	Campaign
 	KeptArrival
 }
@@ -79,52 +78,42 @@ type LeadMerged struct {
 	Visitor     string                    `json:"visitor,omitzero" personal:"no"` // the visitor's stream
 	Changed     []string                  `json:"changed,omitzero" personal:"no"` // names of changed fields
 	// phone or email: left out, because another lead has it
-	Shared   string    `json:"shared,omitzero" personal:"no"`
-	Consents []Consent `json:"consents,omitzero" personal:"no"`
+	Shared string `json:"shared,omitzero" personal:"no"`
+	Purposes
 	Campaign
 	KeptArrival
 }
 
-// Consent is what a person agreed to, or no longer does. Its words are personal: they are in the metadata of the
-// arrival, as given.
-type Consent struct {
-	Purpose string `json:"purpose"`
-	Granted bool   `json:"granted"`
-	Changed bool   `json:"changed,omitzero"` // the lead's latest of its purpose became this one
-	Gone    bool   `json:"gone,omitzero"`    // of a split: the lead has none of the purpose any more
+// Purposes are the consents of a fact, by purpose. Their words are personal: they are in the metadata of the arrival, as
+// given.
+type Purposes struct {
+	Consents map[string]bool `json:"consents,omitzero" personal:"no"` // whether it is granted; the last of each
+	// ChangedConsents are the purposes whose latest consent of the lead became another one. A lead that was split has
+	// none any more of those that Consents lacks.
+	ChangedConsents []string `json:"changedConsents,omitzero" personal:"no"`
 }
 
-// ChangedConsents returns the consents of a lead that a fact changed, each with its index among those of the fact.
-func ChangedConsents(data Data) iter.Seq2[int, Consent] {
-	return func(yield func(int, Consent) bool) {
-		for i, c := range consentsOf(data) {
-			if c.Changed && !yield(i, c) {
-				return
-			}
-		}
-	}
-}
-
-func consentsOf(data Data) []Consent {
+// PurposesOf returns the consents of a fact.
+func PurposesOf(data Data) Purposes {
 	switch data := data.(type) {
 	case LeadCreated:
-		return data.Consents
+		return data.Purposes
 	case LeadMerged:
-		return data.Consents
+		return data.Purposes
 	case LeadConsented:
-		return data.Consents
+		return data.Purposes
 	case LeadJoined:
-		return data.Consents
+		return data.Purposes
 	case LeadSplit:
-		return data.Consents
+		return data.Purposes
 	}
-	return nil
+	return Purposes{}
 }
 
 // LeadConsented records consents that did not come with an arrival.
 type LeadConsented struct {
-	Consents []Consent      `json:"consents" personal:"no"`
-	Given    jsontext.Value `json:"given" personal:"yes"` // with the words, in the form of metadata.consent
+	Purposes
+	Given jsontext.Value `json:"given" personal:"yes"` // with the words, in the form of metadata.consent
 }
 
 // ConsentState is the latest consent of a purpose.
@@ -162,13 +151,12 @@ type LeadJoinedInto struct {
 // LeadJoined records that another lead, the source lead, was joined into this one. This lead keeps the fields that it
 // has; folding takes fields that it lacks from the source lead.
 type LeadJoined struct {
-	From    string        `json:"from" personal:"no"`             // id of the other lead
-	Joined  []string      `json:"joined,omitzero" personal:"no"`  // ids of leads joined into the other before
-	Was     LeadSnapshot  `json:"was" personal:"yes"`             // the source lead at that time
-	Changed []string      `json:"changed,omitzero" personal:"no"` // names of changed fields
-	Origins []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of the source lead are
-	// Consents are those of the source lead that count for this one from now on.
-	Consents []Consent `json:"consents,omitzero" personal:"no"`
+	From     string        `json:"from" personal:"no"`             // id of the other lead
+	Joined   []string      `json:"joined,omitzero" personal:"no"`  // ids of leads joined into the other before
+	Was      LeadSnapshot  `json:"was" personal:"yes"`             // the source lead at that time
+	Changed  []string      `json:"changed,omitzero" personal:"no"` // names of changed fields
+	Origins  []SplitOrigin `json:"origins,omitzero" personal:"no"` // where else data of the source lead are
+	Purposes               // those of the source lead that count from now on
 	// OpportunityValue is the value that this lead takes from Was because it had none. It is kept after an erasure,
 	// like other values.
 	OpportunityValue string `json:"opportunityValue,omitzero" personal:"no"`
@@ -194,8 +182,8 @@ type LeadSplit struct {
 	// when the lead came to this stage, by the facts that it has
 	StatusAt         time.Time    `json:"statusAt" personal:"no"`
 	OpportunityValue string       `json:"opportunityValue,omitzero" personal:"no"`
-	Consents         []Consent    `json:"consents,omitzero" personal:"no"` // those that the split changed
-	Is               LeadSnapshot `json:"is" personal:"yes"`               // the lead from now on
+	Purposes                      // those that the split changed
+	Is               LeadSnapshot `json:"is" personal:"yes"` // the lead from now on
 }
 
 // SplitOrigin is a part of the stream of another lead that has data of a lead that left it.

@@ -22,8 +22,8 @@ func TestBody_Consent(t *testing.T) {
 	given := func(consents string) map[string]jsontext.Value {
 		return map[string]jsontext.Value{"consent": jsontext.Value(consents)}
 	}
-	changed := func(purpose string, granted bool) event.Consent {
-		return event.Consent{Purpose: purpose, Granted: granted, Changed: true}
+	changed := func(consents map[string]bool, purposes ...string) event.Purposes {
+		return event.Purposes{Consents: consents, ChangedConsents: purposes}
 	}
 	at := projectiontest.Start.Add(-time.Hour)
 	for _, c := range []struct {
@@ -36,7 +36,7 @@ func TestBody_Consent(t *testing.T) {
 			"a new lead, its second consent", event.LeadCreated{
 				Source: "website", LeadFields: event.LeadFields{Name: "Ann", Phone: "+919876543210"}, IP: "192.0.2.7",
 				UserAgent: "M", Metadata: given(`[{"purpose":"call"},{"purpose":"mail","granted":false,"text":"No mail"}]`),
-				Consents: []event.Consent{changed("call", true), changed("mail", false)},
+				Purposes: changed(map[string]bool{"call": true, "mail": false}, "call", "mail"),
 			}, 2,
 			`{"purpose":"mail","granted":false,"text":"No mail","version":"","url":"","method":"",
 			  "credential":{"kind":"jwt","id":"urn:ada"},"ip":"192.0.2.7","userAgent":"M"}`,
@@ -45,7 +45,7 @@ func TestBody_Consent(t *testing.T) {
 			"a merge, the second of its consents", event.LeadMerged{
 				Source:   "website",
 				Metadata: given(`[{"purpose":"call"},{"purpose":"mail","version":"2","url":"https://e.example/","method":"box"}]`),
-				Consents: []event.Consent{{Purpose: "call", Granted: true}, changed("mail", true)},
+				Purposes: changed(map[string]bool{"call": true, "mail": true}, "mail"),
 			}, 1,
 			`{"purpose":"mail","granted":true,"text":"","version":"2","url":"https://e.example/","method":"box",
 			  "credential":{"kind":"jwt","id":"urn:ada"},"ip":"","userAgent":""}`,
@@ -53,18 +53,18 @@ func TestBody_Consent(t *testing.T) {
 		{
 			"by hand", event.LeadConsented{
 				Given:    jsontext.Value(`{"purpose":"call","granted":false,"method":"phone"}`),
-				Consents: []event.Consent{changed("call", false)},
+				Purposes: changed(map[string]bool{"call": false}, "call"),
 			}, 1,
 			`{"purpose":"call","granted":false,"text":"","version":"","url":"","method":"phone",
 			  "credential":{"kind":"jwt","id":"urn:ada"},"ip":"192.0.2.7","userAgent":"test/1"}`,
 		},
 		{
 			"a split that takes it", event.LeadSplit{
-				Into: "B", Consents: []event.Consent{{Purpose: "mail", Changed: true, Gone: true}, changed("call", true)},
+				Into: "B", Purposes: changed(map[string]bool{"call": true}, "call", "mail"),
 				Is: event.LeadSnapshot{Consents: map[string]event.ConsentState{
 					"call": {Granted: true, At: at, EventID: "E"},
 				}},
-			}, 1,
+			}, 2,
 			`{"purpose":"mail","granted":null,"text":"","version":"","url":"","method":"",
 			  "credential":{"kind":"","id":""},"ip":"","userAgent":""}`,
 		},
@@ -87,11 +87,11 @@ func TestBody_Consent(t *testing.T) {
 		require.NoError(t, json.Unmarshal(body.JSON, &sent))
 		require.Equal(t, "lead.consent", sent.Type, c.name)
 		require.Contains(t, sent.Data, "consents", c.name)
-		if c.part == 1 && len(sent.Consent) > 0 && string(sent.Consent["granted"]) == "null" {
-			require.Equal(t, `""`, string(sent.Consent["eventId"]), c.name)
-		} else {
-			require.Equal(t, `"`+sent.ID+`"`, string(sent.Consent["eventId"]), c.name)
+		recorded := `"` + sent.ID + `"`
+		if string(sent.Consent["granted"]) == "null" {
+			recorded = `""`
 		}
+		require.Equal(t, recorded, string(sent.Consent["eventId"]), c.name)
 		require.Equal(t, `"`+formatTime(last.At)+`"`, string(sent.Consent["at"]), c.name)
 		delete(sent.Consent, "eventId")
 		delete(sent.Consent, "at")

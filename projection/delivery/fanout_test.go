@@ -56,9 +56,9 @@ func TestFanOut_Consents(t *testing.T) {
 	consents := deliverytest.Register(t, w, "acme", "https://b.example", "lead.consent")
 	lead := event.LeadStream(w.NewID())
 	created := deliverytest.NewLead("Ann")
-	created.Consents = []event.Consent{{Purpose: "call", Changed: true}, {Purpose: "mail"}, {Purpose: "x", Changed: true}}
+	created.ChangedConsents = []string{"call", "x"}
 	w.Append(t, "acme", lead, created, event.LeadConsented{
-		Consents: []event.Consent{{Purpose: "mail", Changed: true}}, Given: jsontext.Value(`{"purpose":"mail"}`),
+		Purposes: event.Purposes{ChangedConsents: []string{"mail"}}, Given: jsontext.Value(`{"purpose":"mail"}`),
 	})
 	deliverytest.CatchUp(t, w)
 	want := []string{"lead.consent " + lead + " 0", "lead.consent " + lead + " 0", "lead.consent " + lead + " 1"}

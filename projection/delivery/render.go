@@ -355,38 +355,36 @@ func (c changeData) isMember() bool { return strings.Contains(c.Field, ".") }
 
 // consent returns the consent of a part of an event.
 func (s Source) consent(fact *event.Fact, of lead.State) (*consentData, error) {
-	part := 0
-	for i, c := range event.ChangedConsents(fact.Data) {
-		if part++; part == s.Part {
-			return newConsentData(fact, i, c, of), nil
+	changed := event.PurposesOf(fact.Data)
+	if s.Part > len(changed.ChangedConsents) {
+		return nil, fmt.Errorf("%s %s has no part %d", fact.Data.EventType(), fact.ID, s.Part)
+	}
+	purpose := changed.ChangedConsents[s.Part-1]
+	granted, has := changed.Consents[purpose]
+	if !has {
+		return &consentData{Purpose: purpose, At: formatTime(fact.At)}, nil
+	}
+	latest := of.Consents[purpose]
+	data := &consentData{Purpose: purpose, Granted: &granted, At: formatTime(latest.At), EventID: latest.EventID}
+	given, _ := lead.ConsentsOf(fact) // none of a join or split
+	for _, words := range given {
+		if words.Purpose == purpose { // the last one counts
+			data.Text, data.Version, data.URL, data.Method = words.Text, words.Version, words.URL, words.Method
+			data.setCaller(fact)
 		}
 	}
-	return nil, fmt.Errorf("%s %s has no part %d", fact.Data.EventType(), fact.ID, s.Part)
+	return data, nil
 }
 
-func newConsentData(fact *event.Fact, index int, c event.Consent, of lead.State) *consentData {
-	latest := of.Consents[c.Purpose]
-	data := &consentData{Purpose: c.Purpose, EventID: latest.EventID}
-	if c.Gone {
-		data.At = formatTime(fact.At)
-		return data
-	}
-	data.Granted, data.At = &c.Granted, formatTime(latest.At)
-	given, _ := lead.ConsentsOf(fact)
-	if index >= len(given) { // the words are elsewhere
-		return data
-	}
-	words := given[index]
-	data.Text, data.Version, data.URL, data.Method = words.Text, words.Version, words.URL, words.Method
-	data.IP, data.UserAgent = fact.Metadata.IP, fact.Metadata.UserAgent
+// setCaller sets where a consent came from.
+func (c *consentData) setCaller(fact *event.Fact) {
+	c.Credential, c.IP, c.UserAgent = newCredentialData(fact.Metadata.Credential), fact.Metadata.IP, fact.Metadata.UserAgent
 	switch arrival := fact.Data.(type) {
 	case event.LeadCreated:
-		data.IP, data.UserAgent = arrival.IP, arrival.UserAgent
+		c.IP, c.UserAgent = arrival.IP, arrival.UserAgent
 	case event.LeadMerged:
-		data.IP, data.UserAgent = arrival.IP, arrival.UserAgent
+		c.IP, c.UserAgent = arrival.IP, arrival.UserAgent
 	}
-	data.Credential = newCredentialData(fact.Metadata.Credential)
-	return data
 }
 
 func newCredentialData(credential string) credentialData {

@@ -141,8 +141,10 @@ func (h *History) mergeLead(t testing.TB, account string) {
 	}
 	if merged.Status != "" {
 		facts = append(facts, event.LeadConsented{
-			Consents: []event.Consent{{Purpose: "whatsapp", Granted: merged.Name == ""}},
-			Given:    jsontext.Value(fmt.Sprintf(`{"purpose":"whatsapp","granted":%t}`, merged.Name == "")),
+			Purposes: event.Purposes{
+				Consents: map[string]bool{"whatsapp": merged.Name == ""}, ChangedConsents: []string{"whatsapp"},
+			},
+			Given: jsontext.Value(fmt.Sprintf(`{"purpose":"whatsapp","granted":%t}`, merged.Name == "")),
 		})
 	}
 	h.world.Append(t, account, event.LeadStream(id), facts...)

@@ -162,7 +162,7 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 	case event.LeadReleased: // without the value
 		return json.Marshal(map[string]string{"field": d.Field})
 	case event.LeadConsented: // without the words
-		return json.Marshal(map[string][]event.Consent{"consents": d.Consents})
+		return json.Marshal(d.Purposes, json.Deterministic(true))
 	case event.LeadJoined:
 		return json.Marshal(map[string]string{"from": d.From})
 	case event.LeadSplit: // without the lead
