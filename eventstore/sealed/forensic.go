@@ -65,20 +65,20 @@ type examiner struct {
 }
 
 // examine opens events, and notes them and their damage.
-func (x *examiner) examine(ctx context.Context, events []eventstore.Recorded, into []eventstore.Examined) error {
+func (e *examiner) examine(ctx context.Context, events []eventstore.Recorded, into []eventstore.Examined) error {
 	for i, r := range events {
 		if !About(r.Stream) || bare(r.Type) {
 			continue
 		}
 		if _, _, sealed := openEnvelope(r.Data, nil); sealed {
-			x.sealed = true
-		} else if x.sealed {
+			e.sealed = true
+		} else if e.sealed {
 			into[i].Damage = notSealed
 		}
 	}
-	contents, err := x.open(ctx, events, into)
+	contents, err := e.open(ctx, events, into)
 	if err == nil {
-		err = x.checkContents(ctx, contents, events, into)
+		err = e.checkContents(ctx, contents, events, into)
 	}
 	for i := range into {
 		into[i].Recorded = events[i]
@@ -87,11 +87,11 @@ func (x *examiner) examine(ctx context.Context, events []eventstore.Recorded, in
 }
 
 // open opens events in place, or marks them as damaged and erased. It returns the indexes of the events with content.
-func (x *examiner) open(
+func (e *examiner) open(
 	ctx context.Context, events []eventstore.Recorded, into []eventstore.Examined,
 ) (contents map[contentRef]int, err error) {
-	all, buffer, err := x.unlock(ctx, events, x.buffer[:0])
-	x.buffer = buffer
+	all, buffer, err := e.unlock(ctx, events, e.buffer[:0])
+	e.buffer = buffer
 	if err != nil {
 		return nil, err
 	}
@@ -112,13 +112,13 @@ func (x *examiner) open(
 }
 
 // checkContents notes missing and changed content, unless its key was destroyed since.
-func (x *examiner) checkContents(
+func (e *examiner) checkContents(
 	ctx context.Context, of map[contentRef]int, events []eventstore.Recorded, into []eventstore.Examined,
 ) error {
 	if len(of) == 0 {
 		return nil
 	}
-	unchanged, err := x.vault.unchanged(ctx, slices.Collect(maps.Keys(of)))
+	unchanged, err := e.vault.unchanged(ctx, slices.Collect(maps.Keys(of)))
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (x *examiner) checkContents(
 		if unchanged[ref] {
 			continue
 		}
-		keys, err := x.vault.find(ctx, []string{ref.stream})
+		keys, err := e.vault.find(ctx, []string{ref.stream})
 		if err != nil {
 			return err
 		}
