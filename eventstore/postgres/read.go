@@ -25,8 +25,10 @@ const (
 	streamPage    = 500  // of the second,
 	streamPageMax = 4000 // and at most of later ones
 
-	// maxPageBytes is the payload size at which a page is cut.
+	// maxPageBytes is the payload size at which a page is cut. pageBytes is the size that pages approach, since
+	// several of them are in memory, encoded and decoded.
 	maxPageBytes = 4 << 20
+	pageBytes    = 1 << 20
 
 	// queryTimeout is the timeout of a query. Without it, a server that hangs would block a subscription forever.
 	queryTimeout = 30 * time.Second
@@ -230,12 +232,14 @@ type page struct {
 }
 
 // next returns how many events to read after this page: after a cut as many as fitted, and otherwise twice as many each
-// time while events are small.
+// time while events are small, or half as many while they are large.
 func (p page) next(limit, fitted, maxLimit int) int {
 	switch {
 	case p.cut:
 		return fitted
-	case p.bytes < maxPageBytes/4:
+	case p.bytes > pageBytes:
+		return max(limit/2, 1)
+	case p.bytes < pageBytes/2:
 		return min(2*limit, maxLimit)
 	}
 	return limit

@@ -10,8 +10,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// rangePage is how many positions a subscription reads at a time.
-const rangePage = 2000
+// A subscription reads so many positions at a time, first few, because their size is not known.
+const (
+	firstRange = 200
+	rangePage  = 2000
+)
 
 // Subscribe implements eventstore.Store. When the database cannot be reached, it ends with ErrUnavailable, and the
 // consumer subscribes again from its checkpoint.
@@ -20,7 +23,7 @@ func (s *Store) Subscribe(
 ) iter.Seq2[eventstore.Page, error] {
 	return func(yield func(eventstore.Page, error) bool) {
 		s.startListening()
-		sub := subscription{store: s, after: after, filter: filter, span: rangePage}
+		sub := subscription{store: s, after: after, filter: filter, span: firstRange}
 		if err := sub.run(ctx, yield); err != nil {
 			if ended := ctx.Err(); ended != nil {
 				err = ended
