@@ -51,12 +51,12 @@ func (c *capture) guess() (leadID string, ok bool) {
 		if stream == "" {
 			continue
 		}
-		switch held, known := c.holders.Get(stream); {
-		case !known || held == leadID:
+		switch holder, known := c.holders.Get(stream); {
+		case !known || holder == leadID:
 		case ok:
 			return "", false
 		default:
-			leadID, ok = held, true
+			leadID, ok = holder, true
 		}
 	}
 	return leadID, ok
@@ -183,38 +183,38 @@ func (c *capture) ownedBy(l *lead.State) (phone, email owner) {
 	return phone, email
 }
 
-// held is a claim as it is on the log.
-type held struct {
+// loadedClaim is a claim as it is on the log.
+type loadedClaim struct {
 	claim.State
 	stream string
 	expect eventstore.Expected
 }
 
-func (c *capture) read(ctx context.Context, stream string) (held, error) {
+func (c *capture) read(ctx context.Context, stream string) (loadedClaim, error) {
 	if stream == "" {
-		return held{expect: eventstore.NoStream}, nil
+		return loadedClaim{expect: eventstore.NoStream}, nil
 	}
 	state, expect, err := eventstore.Load(ctx, c.store, stream, claim.Evolve)
-	return held{state, stream, expect}, err
+	return loadedClaim{state, stream, expect}, err
 }
 
 // ownerOf returns the lead that a claim names, if it is live and has the value. A claim may name a lead that was erased
 // when it could not be read; and the two are read one after the other.
 func (c *capture) ownerOf(
-	held held, kind claim.Kind, value string, look func(stream string) (loadedLead, error),
+	claimed loadedClaim, kind claim.Kind, value string, look func(stream string) (loadedLead, error),
 ) (owner, error) {
-	free := owner{expect: held.expect, since: held.UpdatedAt}
-	if held.Holder == "" {
+	free := owner{expect: claimed.expect, since: claimed.UpdatedAt}
+	if claimed.Holder == "" {
 		return free, nil
 	}
-	holder, err := look(event.LeadStream(held.Holder))
+	holder, err := look(event.LeadStream(claimed.Holder))
 	if err != nil {
 		return owner{}, err
 	}
 	if holder.lead.Phase != lead.Live || !has(holder.lead, kind, value) {
 		return free, nil
 	}
-	return owner{lead: &holder.lead, expect: held.expect}, nil
+	return owner{lead: &holder.lead, expect: claimed.expect}, nil
 }
 
 // has reports whether a lead has, or ever had, a phone or email.
@@ -362,12 +362,12 @@ func (h *Handlers) releaseSlot(
 func (h *Handlers) releaseClaim(
 	ctx context.Context, caller Caller, stream string, holders ...string,
 ) ([]eventstore.Write, error) {
-	held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
-	if err != nil || !slices.Contains(holders, held.Holder) {
+	claimed, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+	if err != nil || !slices.Contains(holders, claimed.Holder) {
 		return nil, err
 	}
-	release, err := h.write(caller.withoutOrigin(), stream, expect, h.after(held.UpdatedAt), event.ClaimReleased{
-		Kind: string(held.Kind), Holder: held.Holder,
+	release, err := h.write(caller.withoutOrigin(), stream, expect, h.after(claimed.UpdatedAt), event.ClaimReleased{
+		Kind: string(claimed.Kind), Holder: claimed.Holder,
 	})
 	return []eventstore.Write{release}, err
 }

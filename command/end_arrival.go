@@ -13,7 +13,7 @@ import (
 func (e Erasure) DiscardArrival(
 	ctx context.Context, id string, destroy func(context.Context) error,
 ) (eventstore.Position, error) {
-	return e.endArrival(ctx, id, destroy, func(of heldArrival) (event.Data, bool, error) {
+	return e.endArrival(ctx, id, destroy, func(of loadedArrival) (event.Data, bool, error) {
 		fact, done, err := of.Discard(e.Account())
 		return fact, done, err
 	})
@@ -24,7 +24,7 @@ func (e Erasure) DiscardArrival(
 func (e Erasure) ExpireArrival(
 	ctx context.Context, id string, destroy func(context.Context) error,
 ) (eventstore.Position, error) {
-	return e.endArrival(ctx, id, destroy, func(of heldArrival) (event.Data, bool, error) {
+	return e.endArrival(ctx, id, destroy, func(of loadedArrival) (event.Data, bool, error) {
 		fact, due := of.Expire(e.h.now())
 		return fact, !due, of.Of(e.Account())
 	})
@@ -34,7 +34,7 @@ func (e Erasure) ExpireArrival(
 func (e Erasure) EraseArrival(
 	ctx context.Context, id string, destroy func(context.Context) error,
 ) (eventstore.Position, error) {
-	return e.endArrival(ctx, id, destroy, func(of heldArrival) (event.Data, bool, error) {
+	return e.endArrival(ctx, id, destroy, func(of loadedArrival) (event.Data, bool, error) {
 		fact, due := of.Erase()
 		return fact, !due, of.Of(e.Account())
 	})
@@ -44,9 +44,9 @@ func (e Erasure) EraseArrival(
 // fact is still due in the view, and the next run appends it.
 func (e Erasure) endArrival(
 	ctx context.Context, id string, destroy func(context.Context) error,
-	decide func(heldArrival) (fact event.Data, done bool, err error),
+	decide func(loadedArrival) (fact event.Data, done bool, err error),
 ) (at eventstore.Position, err error) {
-	err = e.h.changeArrival(ctx, id, func(ctx context.Context, of heldArrival) error {
+	err = e.h.changeArrival(ctx, id, func(ctx context.Context, of loadedArrival) error {
 		fact, done, err := decide(of)
 		if err != nil {
 			return err

@@ -69,25 +69,25 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if c.binding == nil {
 		return LeadCaptured{}, false, nil
 	}
-	held, expect, err := eventstore.Load(ctx, c.store, c.binding.stream, claim.Evolve)
+	claimed, expect, err := eventstore.Load(ctx, c.store, c.binding.stream, claim.Evolve)
 	if err != nil || expect == eventstore.NoStream {
 		return LeadCaptured{}, false, err
 	}
-	c.binding.expect, c.binding.since = expect, held.UpdatedAt
-	if held.Bound.EventID == "" {
-		return c.recallKept(ctx, held.Kept)
+	c.binding.expect, c.binding.since = expect, claimed.UpdatedAt
+	if claimed.Bound.EventID == "" {
+		return c.recallKept(ctx, claimed.Kept)
 	}
 	if c.binding.kind == claim.Delivery {
-		return LeadCaptured{}, true, c.repeated(ctx, held.Bound)
+		return LeadCaptured{}, true, c.repeated(ctx, claimed.Bound)
 	}
-	if c.EnterStream != nil && held.Bound.Revision >= int64(leadFolds.Long) {
+	if c.EnterStream != nil && claimed.Bound.Revision >= int64(leadFolds.Long) {
 		leave, err := c.EnterStream()
 		if err != nil {
 			return LeadCaptured{}, false, err
 		}
 		defer leave()
 	}
-	outcome, err := c.outcomeOf(ctx, held.Bound)
+	outcome, err := c.outcomeOf(ctx, claimed.Bound)
 	if err != nil {
 		return LeadCaptured{}, false, err
 	}
@@ -95,7 +95,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	if refused := c.Admission.Confirm(ctx, c.directory); refused != nil {
 		return LeadCaptured{}, false, refused
 	}
-	if !hmac.Equal(held.Bound.Digest, c.binding.digest) {
+	if !hmac.Equal(claimed.Bound.Digest, c.binding.digest) {
 		return LeadCaptured{}, true, ErrKeyReused
 	}
 	if c.Import {
@@ -168,8 +168,8 @@ func (c *capture) importAgain(ctx context.Context, before outcome) (bool, error)
 	if c.MergeDuplicates {
 		return true, nil
 	}
-	held, err := c.loadLead(ctx, event.LeadStream(before.refused.Fact.LeadID))
-	return held.lead.Phase == lead.Erased, err
+	claimed, err := c.loadLead(ctx, event.LeadStream(before.refused.Fact.LeadID))
+	return claimed.lead.Phase == lead.Erased, err
 }
 
 // outcome is the outcome of an arrival, read from the stream that its idempotency key is bound to.

@@ -109,14 +109,14 @@ func (h *Handlers) moveClaims(
 	for _, kind := range []claim.Kind{claim.Phone, claim.Email} {
 		for _, value := range values(from, kind) {
 			stream := h.claims.Stream(caller.Account, kind, value)
-			held, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
+			claimed, expect, err := eventstore.Load(ctx, h.store, stream, claim.Evolve)
 			if err != nil {
 				return nil, err
 			}
-			if held.Holder != from.ID {
+			if claimed.Holder != from.ID {
 				continue
 			}
-			write, err := h.write(systemCaller(caller.Account), stream, expect, h.after(held.UpdatedAt),
+			write, err := h.write(systemCaller(caller.Account), stream, expect, h.after(claimed.UpdatedAt),
 				event.ClaimTaken{Kind: string(kind), Holder: to})
 			if err != nil {
 				return nil, err

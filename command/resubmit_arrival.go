@@ -35,7 +35,7 @@ type ResubmitArrival struct {
 func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (LeadCaptured, error) {
 	user := cmd.Admission.Caller
 	var answer LeadCaptured
-	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of heldArrival) (err error) {
+	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of loadedArrival) (err error) {
 		if err := of.Of(user.Account); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 }
 
 // fetchAgain appends that the content of an arrival is to be fetched again. The error is arrival.ErrPending once it is.
-func (h *Handlers) fetchAgain(ctx context.Context, by Admission, of heldArrival) (eventstore.Position, error) {
+func (h *Handlers) fetchAgain(ctx context.Context, by Admission, of loadedArrival) (eventstore.Position, error) {
 	if err := by.Confirm(ctx, h.directory); err != nil {
 		return 0, err
 	}
@@ -126,7 +126,7 @@ type FinishArrival struct {
 // is finished. The errors are arrival.ErrNotFound and those of the store.
 func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (ArrivalReceived, error) {
 	answer := ArrivalReceived{ID: cmd.ArrivalID}
-	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of heldArrival) error {
+	err := h.changeArrival(ctx, cmd.ArrivalID, func(ctx context.Context, of loadedArrival) error {
 		if err := of.Of(cmd.Caller.Account); err != nil {
 			return err
 		}
@@ -160,8 +160,8 @@ func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (Arriva
 	return answer, err
 }
 
-// heldArrival is an arrival as it was read.
-type heldArrival struct {
+// loadedArrival is an arrival as it was read.
+type loadedArrival struct {
 	arrival.Arrival
 	stream string
 	expect eventstore.Expected
@@ -169,7 +169,7 @@ type heldArrival struct {
 
 // changeArrival reads an arrival and calls change with it: again when the arrival has changed meanwhile.
 func (h *Handlers) changeArrival(
-	ctx context.Context, id string, change func(context.Context, heldArrival) error,
+	ctx context.Context, id string, change func(context.Context, loadedArrival) error,
 ) error {
 	if !event.ValidID(id) {
 		return arrival.ErrNotFound
@@ -178,7 +178,7 @@ func (h *Handlers) changeArrival(
 	return h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
 		state, expect, err := eventstore.Load(ctx, h.store, stream, arrival.Evolve)
 		if err == nil {
-			err = change(ctx, heldArrival{state, stream, expect})
+			err = change(ctx, loadedArrival{state, stream, expect})
 		}
 		if stale, is := errors.AsType[*staleError](err); is {
 			return &eventstore.ConflictError{Stream: stale.stream}
@@ -188,7 +188,7 @@ func (h *Handlers) changeArrival(
 }
 
 // caller returns the caller that the arrival is captured as: the one that it came by, in the request of another.
-func (a heldArrival) caller(by Caller) Caller {
+func (a loadedArrival) caller(by Caller) Caller {
 	return Caller{
 		Account: a.Account, Actor: a.Metadata.Actor, Credential: a.Metadata.Credential, RequestID: a.Metadata.RequestID,
 		IP: a.Metadata.IP, UserAgent: a.Metadata.UserAgent, Line: a.Metadata.Line,
@@ -197,7 +197,7 @@ func (a heldArrival) caller(by Caller) Caller {
 }
 
 // again returns the stream of an arrival that a caller decides on again.
-func (a heldArrival) again(by Caller, before ...eventstore.Event) *kept {
+func (a loadedArrival) again(by Caller, before ...eventstore.Event) *kept {
 	return &kept{
 		caller: by, stream: a.stream, expect: a.expect, since: a.UpdatedAt, before: before, was: a.Arrival,
 		ref: event.KeptArrival{IntakeID: a.IntakeID, ArrivalID: a.ID, ReceivedAt: a.ReceivedAt},
@@ -387,25 +387,25 @@ func (c *capture) finish(answer *ArrivalReceived, captured LeadCaptured, err err
 }
 
 // capturedBefore answers with the lead that an arrival has become. Nothing is appended.
-func (h *Handlers) capturedBefore(ctx context.Context, admission Admission, of heldArrival) (LeadCaptured, error) {
+func (h *Handlers) capturedBefore(ctx context.Context, admission Admission, of loadedArrival) (LeadCaptured, error) {
 	if err := admission.Confirm(ctx, h.directory); err != nil {
 		return LeadCaptured{}, err
 	}
-	held, err := h.loadLead(ctx, event.LeadStream(of.LeadID))
+	loaded, err := h.loadLead(ctx, event.LeadStream(of.LeadID))
 	if err == nil {
-		held, err = h.survivingLead(ctx, held)
+		loaded, err = h.survivingLead(ctx, loaded)
 	}
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	if held.lead.Phase != lead.Live {
+	if loaded.lead.Phase != lead.Live {
 		return LeadCaptured{}, arrival.ErrDiscarded // the person was forgotten
 	}
 	last, err := h.store.Last(ctx, of.stream)
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	answer := LeadCaptured{Lead: held.lead, Merged: of.Merged, Position: last.Position}
+	answer := LeadCaptured{Lead: loaded.lead, Merged: of.Merged, Position: last.Position}
 	if !admission.seesLeads() {
 		answer.Lead = answer.Lead.SetBy(event.LeadUpdated{})
 	}

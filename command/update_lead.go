@@ -69,7 +69,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 	}
 	stream := event.LeadStream(id)
 	err = h.transact.Do(ctx, []string{stream}, func(ctx context.Context) error {
-		held, err := h.loadLead(ctx, stream)
+		loaded, err := h.loadLead(ctx, stream)
 		if err != nil {
 			return err
 		}
@@ -77,16 +77,16 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		if err != nil {
 			return err
 		}
-		decided, err := decide(held.lead, lead.RulesOf(account.State, contact.Call))
+		decided, err := decide(loaded.lead, lead.RulesOf(account.State, contact.Call))
 		if err != nil {
 			return h.nameSurvivingLead(ctx, err)
 		}
 		if decided == nil {
-			updated.Lead = held.lead
+			updated.Lead = loaded.lead
 			updated.Position, err = h.store.Head(ctx)
 			return err
 		}
-		fact, err := h.write(caller, stream, held.expect, h.after(held.lead.UpdatedAt), decided)
+		fact, err := h.write(caller, stream, loaded.expect, h.after(loaded.lead.UpdatedAt), decided)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (h *Handlers) changeLead(ctx context.Context, caller Caller, id string,
 		if err != nil {
 			return err
 		}
-		updated = LeadUpdated{Lead: evolved(held.lead, stream, fact, decided), Position: position}
+		updated = LeadUpdated{Lead: evolved(loaded.lead, stream, fact, decided), Position: position}
 		return nil
 	})
 	return updated, err

@@ -321,9 +321,9 @@ func (r *tailReader) full(b bounds, p tailPage) bool {
 	return len(r.pages) > 0 && (r.events+len(p.events) > b.events || r.bytes+p.bytes > b.bytes)
 }
 
-// held returns how long a full reader must wait before it drops a page that some follower has not taken. While no
+// waitForSlow returns how long a full reader must wait before it drops a page that some follower has not taken. While no
 // follower wants more, it waits: nothing is gained by reading on.
-func (r *tailReader) held(b bounds) time.Duration {
+func (r *tailReader) waitForSlow(b bounds) time.Duration {
 	wanted, until := false, r.started.Add(b.gather)
 	for f := range r.followers {
 		wanted = wanted || f.After >= r.end()
@@ -491,7 +491,7 @@ func (t *Tail) offer(r *tailReader, p tailPage) (wait time.Duration) {
 	defer t.mu.Unlock()
 	r.live = r.live || p.live
 	for r.drop(t.bounds); r.full(t.bounds, p); r.dropFirst() {
-		if wait := r.held(t.bounds); wait > 0 {
+		if wait := r.waitForSlow(t.bounds); wait > 0 {
 			return wait
 		}
 	}

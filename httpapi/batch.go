@@ -224,16 +224,16 @@ type bodyLine struct {
 // lines that they have read ahead. When it is used up, reading does wait, and a client that does not read its answers
 // is disconnected.
 type lineReader struct {
-	control *http.ResponseController
-	body    io.Reader     // without the limit
-	limited io.Reader     // up to maxBatchBody
-	lines   chan bodyLine // with capacity for all lines of a batch
-	ahead   atomic.Int64  // bytes read and not taken yet
-	budget  share
-	held    int64         // of the budget
-	taken   chan struct{} // signals that a line was taken
-	stopped chan struct{} // closed by stop
-	ended   chan struct{} // closed when reading has ended
+	control  *http.ResponseController
+	body     io.Reader     // without the limit
+	limited  io.Reader     // up to maxBatchBody
+	lines    chan bodyLine // with capacity for all lines of a batch
+	ahead    atomic.Int64  // bytes read and not taken yet
+	budget   share
+	reserved int64         // of the budget
+	taken    chan struct{} // signals that a line was taken
+	stopped  chan struct{} // closed by stop
+	ended    chan struct{} // closed when reading has ended
 }
 
 const (
@@ -252,7 +252,7 @@ func newLineReader(control *http.ResponseController, body io.ReadCloser, all sha
 		return nil, errOverloaded
 	}
 	r := &lineReader{
-		budget: all, held: batchBytes,
+		budget: all, reserved: batchBytes,
 		control: control, body: body, limited: http.MaxBytesReader(nil, body, maxBatchBody),
 		lines: make(chan bodyLine, maxBatchLines+1),
 		taken: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{}),
@@ -264,7 +264,7 @@ func newLineReader(control *http.ResponseController, body io.ReadCloser, all sha
 func (r *lineReader) run() {
 	defer close(r.ended)
 	defer close(r.lines)
-	defer func() { r.budget.release(r.held) }()
+	defer func() { r.budget.release(r.reserved) }()
 	for line, err := range leadfile.Lines(r, maxBody) {
 		switch {
 		case err != nil:
@@ -325,14 +325,14 @@ func (r *lineReader) backpressure() error {
 
 // reserve adjusts the batch's part of the budget to the bytes that it has read ahead.
 func (r *lineReader) reserve() bool {
-	more := batchBytes + max(0, r.ahead.Load()-aheadLimit) - r.held
+	more := batchBytes + max(0, r.ahead.Load()-aheadLimit) - r.reserved
 	if more > 0 && !r.budget.take(more) {
 		return false
 	}
 	if more < 0 {
 		r.budget.release(-more)
 	}
-	r.held += more
+	r.reserved += more
 	return true
 }
 

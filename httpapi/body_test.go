@@ -28,7 +28,7 @@ func TestBody_ReadsToEnd(t *testing.T) {
 				got, err := x.readBodyUpTo(maxBody, errTooLarge)
 				require.NoError(t, err, "%d bytes %s", length, reader)
 				require.True(t, bytes.Equal(want, got), "%d bytes %s", length, reader)
-				require.EqualValues(t, length, x.held, "%d bytes %s", length, reader)
+				require.EqualValues(t, length, x.reserved, "%d bytes %s", length, reader)
 			}
 		}
 	}

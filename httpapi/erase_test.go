@@ -229,8 +229,8 @@ func TestErase_ConcurrentCapturesAndRepeats(t *testing.T) {
 		live := pgtest.Value[int](t, s.pool, `SELECT count(*) FROM views.lead`)
 		require.Zero(t, live)
 	}
-	held, err := s.store.HasKeys(t.Context(), erased...)
+	has, err := s.store.HasKeys(t.Context(), erased...)
 	require.NoError(t, err)
-	require.False(t, held)
+	require.False(t, has)
 	require.False(t, strings.Contains(s.log.String(), `"level":"ERROR"`), s.log.String())
 }

@@ -68,8 +68,8 @@ func (x *exchange) beginArrival() (end func(), err error) {
 		if x.charged {
 			x.load.arrivals.requests.byIntake.of(x.intake.ID).credit(1)
 		}
-		if x.held > 0 {
-			x.load.arrivals.bodies.release(x.address(), x.intake.ID, x.held)
+		if x.reserved > 0 {
+			x.load.arrivals.bodies.release(x.address(), x.intake.ID, x.reserved)
 		}
 		leave()
 	}, nil

@@ -500,8 +500,8 @@ func (x *exchange) beginRequest(kind quota.Kind) (end func(), err error) {
 			x.load.requests.of(x.caller.Account).credit(1)
 		}
 		x.load.requests.release(1)
-		if x.held > 0 {
-			x.load.bodies.of(x.caller.Account).release(x.held)
+		if x.reserved > 0 {
+			x.load.bodies.of(x.caller.Account).release(x.reserved)
 		}
 	}, nil
 }
@@ -535,14 +535,14 @@ func (b countedBody) Read(p []byte) (int, error) {
 
 // hold counts bytes of the body, unless the budget has none left for them.
 func (x *exchange) hold(n int64) bool {
-	held := false
+	reserved := false
 	if x.kind.AtIntake() {
-		held = x.load.arrivals.bodies.take(x.address(), x.intake.ID, n)
+		reserved = x.load.arrivals.bodies.take(x.address(), x.intake.ID, n)
 	} else {
-		held = x.load.bodies.of(x.caller.Account).take(n)
+		reserved = x.load.bodies.of(x.caller.Account).take(n)
 	}
-	if held {
-		x.held += n
+	if reserved {
+		x.reserved += n
 	}
-	return held
+	return reserved
 }

@@ -147,7 +147,7 @@ type exchange struct {
 	html      bool              // a browser shows the answer
 	dryRun    bool
 	charged   bool       // the request counts against the share of its account, or intake, of the requests in flight
-	held      int64      // bytes of the body that count against the budget of bodies
+	reserved  int64      // bytes of the body that count against the budget of bodies
 	conn      connection // set once the caller is authenticated
 }
 

@@ -500,11 +500,11 @@ func (r *Reader) addOwners(ctx context.Context, s *selection, account string, fi
 		if value == "" {
 			continue
 		}
-		held, _, err := eventstore.Load(ctx, r.store, r.claims.Stream(account, kind, value), claim.Evolve)
+		claimed, _, err := eventstore.Load(ctx, r.store, r.claims.Stream(account, kind, value), claim.Evolve)
 		if err != nil {
 			return err
 		}
-		s.and(`lead_id = ?`, held.Holder)
+		s.and(`lead_id = ?`, claimed.Holder)
 	}
 	return nil
 }

@@ -72,19 +72,19 @@ func (s *Shared) take(ctx context.Context, key string, limit Limit, n int) Use {
 	if now.Before(share.failed) {
 		return s.takeAlone(key, limit, n)
 	}
-	if share.held <= 0 && !now.Before(share.empty) {
+	if share.granted <= 0 && !now.Before(share.empty) {
 		if err := share.borrow(ctx, s.lender, key, now); err != nil {
 			share.failed = now.Add(lendingPause)
 			s.failed.Add(1)
 			return s.takeAlone(key, limit, n)
 		}
 	}
-	allowed := share.held > 0
+	allowed := share.granted > 0
 	if allowed {
-		share.held -= n
+		share.granted -= n
 	}
 	grown := share.left + now.Sub(share.lent).Seconds()*limit.Rate
-	return limit.used(allowed, float64(share.held)+grown)
+	return limit.used(allowed, float64(share.granted)+grown)
 }
 
 func (s *Shared) takeAlone(key string, limit Limit, n int) Use {
@@ -110,7 +110,7 @@ func (s *Shared) Spend(key string, limit Limit, n int) {
 		s.alone.Spend(key, limit, n)
 		return
 	}
-	share.held -= n
+	share.granted -= n
 }
 
 // Failures returns how often the lender did not answer.
@@ -119,31 +119,31 @@ func (s *Shared) Failures() uint64 { return s.failed.Load() }
 func (s *Shared) share(key string) *share {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held, known := s.shares.Get(key)
+	found, known := s.shares.Get(key)
 	if !known {
-		held = &share{}
-		s.shares.Add(key, held)
+		found = &share{}
+		s.shares.Add(key, found)
 	}
-	return held
+	return found
 }
 
 // share has the tokens that this process has leased from one bucket.
 type share struct {
-	mu     sync.Mutex
-	limit  Limit
-	held   int       // leased and not used; negative: used and not leased yet
-	left   float64   // in the bucket after the last lease
-	lent   time.Time // when that was
-	stale  time.Time // when the bucket is full without the tokens held here, which are void then
-	empty  time.Time // until when the bucket has no token to lease
-	failed time.Time // until then the lender is not asked
+	mu      sync.Mutex
+	limit   Limit
+	granted int       // leased and not used; negative: used and not leased yet
+	left    float64   // in the bucket after the last lease
+	lent    time.Time // when that was
+	stale   time.Time // when the bucket is full without the granted tokens, which are void then
+	empty   time.Time // until when the bucket has no token to lease
+	failed  time.Time // until then the lender is not asked
 }
 
 // renew drops leased tokens when the limit has changed, or after the time in which the bucket has refilled. A debt
 // stays.
 func (s *share) renew(limit Limit, now time.Time) {
 	if s.limit != limit || !now.Before(s.stale) {
-		s.limit, s.held, s.left, s.empty = limit, min(s.held, 0), 0, time.Time{}
+		s.limit, s.granted, s.left, s.empty = limit, min(s.granted, 0), 0, time.Time{}
 	}
 }
 
@@ -152,14 +152,14 @@ func (s *share) borrow(ctx context.Context, lender Lender, key string, now time.
 	ctx, cancel := context.WithTimeout(ctx, lendingTimeout)
 	defer cancel()
 	part := min(float64(s.limit.Burst)/10, s.limit.Rate*leaseWindow.Seconds())
-	lease, err := lender.Lend(ctx, key, s.limit, max(1, int(part))-s.held)
+	lease, err := lender.Lend(ctx, key, s.limit, max(1, int(part))-s.granted)
 	if err != nil {
 		return err
 	}
-	s.held, s.left, s.lent = s.held+lease.Granted, lease.Left, now
+	s.granted, s.left, s.lent = s.granted+lease.Granted, lease.Left, now
 	s.stale = now.Add(s.limit.Window())
-	if s.held <= 0 {
-		s.empty = now.Add(boundedDuration((1 - float64(s.held) - s.left) / s.limit.Rate))
+	if s.granted <= 0 {
+		s.empty = now.Add(boundedDuration((1 - float64(s.granted) - s.left) / s.limit.Rate))
 	}
 	return nil
 }

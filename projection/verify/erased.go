@@ -191,11 +191,11 @@ func (v Verification) unerased(ctx context.Context, r logReader) error {
 		}
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.restoredArrivals)) {
-		held, err := v.HasKeys(ctx, stream)
+		has, err := v.HasKeys(ctx, stream)
 		if err != nil {
 			return err
 		}
-		if held {
+		if has {
 			v.Unerased(UnfinishedErasure{
 				Arrival: event.ArrivalID(stream), Account: r.restoredArrivals[stream],
 				Message: stream + " was deleted, but its key was restored",

@@ -92,12 +92,12 @@ func winsOf(ctx context.Context, tx pgx.Tx, before, after []lead.State) (w wins,
 	if err != nil {
 		return w, err
 	}
-	held, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	locked, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return w, err
 	}
 	for i := range before {
-		if _, found := slices.BinarySearch(held, before[i].ID); !found {
+		if _, found := slices.BinarySearch(locked, before[i].ID); !found {
 			continue
 		}
 		if was, counted := worthOf(&before[i]); counted {

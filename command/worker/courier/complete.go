@@ -246,14 +246,14 @@ func saveAttempts(batch *pgx.Batch, results []result) {
 		return
 	}
 	batch.Queue(`
-		WITH held AS (SELECT delivery_id FROM delivery.queue WHERE delivery_id = ANY ($1)
+		WITH attempted AS (SELECT delivery_id FROM delivery.queue WHERE delivery_id = ANY ($1)
 		  ORDER BY delivery_id FOR UPDATE)
 		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
-		SELECT u.id, at, status, took, CASE WHEN held.delivery_id IS NULL THEN '' ELSE response END,
-		       CASE WHEN held.delivery_id IS NULL THEN '' ELSE error END
+		SELECT u.id, at, status, took, CASE WHEN attempted.delivery_id IS NULL THEN '' ELSE response END,
+		       CASE WHEN attempted.delivery_id IS NULL THEN '' ELSE error END
 		  FROM unnest($1::text[], $2::timestamptz[], $3::integer[], $4::integer[], $5::text[], $6::text[])
 		       AS u (id, at, status, took, response, error)
-		  LEFT JOIN held ON held.delivery_id = u.id
+		  LEFT JOIN attempted ON attempted.delivery_id = u.id
 		    ON CONFLICT DO NOTHING`,
 		ids, at, statuses, durations, responses, errs)
 }

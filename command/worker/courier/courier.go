@@ -106,7 +106,7 @@ func New(o Options) *Courier {
 	config.RuntimeParams["enable_bitmapscan"] = "off"
 	return &Courier{
 		Options: o, config: config, client: outbound.NewClient(o.AllowPrivateTargets, o.Timeout, o.Resolver),
-		windows: newWindows(), results: make(chan result, maxHeld), wake: make(chan struct{}, 1),
+		windows: newWindows(), results: make(chan result, maxRows), wake: make(chan struct{}, 1),
 	}
 }
 
@@ -291,7 +291,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 		// A row without a lease was returned to the queue, and no courier holds it.
 		_, err = conn.Exec(ctx,
 			`UPDATE delivery.queue SET lease = $1 WHERE delivery_id = ANY ($2) AND lease IS NOT NULL`,
-			s.id, c.windows.heldIDs())
+			s.id, c.windows.unsavedIDs())
 	}
 	if err != nil {
 		s.close(ctx)

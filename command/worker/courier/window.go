@@ -10,13 +10,13 @@ import (
 const (
 	maxSlots   = 16 // concurrent attempts at one endpoint
 	firstSlots = 4  // before its first success
-	maxAhead   = 64 // rows held of one proven endpoint, including those in flight
+	maxAhead   = 64 // rows of one proven endpoint, including those in flight
 
 	// maxUnsaved is the maximum number of attempts at one endpoint that are in flight or not saved. When the process is
 	// killed, at most as many of its deliveries are sent twice.
 	maxUnsaved = 64
 
-	maxHeld     = 4096
+	maxRows     = 4096
 	maxClaimed  = 1024 // rows of one claim
 	maxInFlight = 1024 // attempts at all endpoints
 	maxUnproven = 512  // at endpoints that are not proven; the rest is reserved for proven ones
@@ -42,10 +42,10 @@ const (
 type windows struct {
 	mu       sync.Mutex
 	byID     map[string]*window
-	held     map[string]struct{} // ids of claimed rows that are not saved yet
-	again    map[string]row      // of the held rows, those that were claimed again
+	unsaved  map[string]struct{} // ids of claimed rows that are not saved yet
+	again    map[string]row      // of the unsaved rows, those that were claimed again
 	inFlight [failing + 1]int
-	starved  bool // the last quota was zero, because too many rows were held
+	starved  bool // the last quota was zero, because too many rows were unsaved
 	blocked  bool // an attempt waits because too many results of its window are not saved
 	stopped  bool
 }
@@ -62,7 +62,7 @@ type window struct {
 }
 
 func newWindows() *windows {
-	return &windows{byID: map[string]*window{}, held: map[string]struct{}{}, again: map[string]row{}}
+	return &windows{byID: map[string]*window{}, unsaved: map[string]struct{}{}, again: map[string]row{}}
 }
 
 // free returns how many more rows of a window may be claimed now.
@@ -119,7 +119,7 @@ func (ws *windows) quota() (total int, ids []string, each []int32, other int) {
 	if ws.allowed(unproven) {
 		other = firstSlots
 	}
-	total = min(maxClaimed, maxHeld-len(ws.held))
+	total = min(maxClaimed, maxRows-len(ws.unsaved))
 	ws.starved = total == 0
 	return total, ids, each, other
 }
@@ -129,11 +129,11 @@ func (ws *windows) take(rows []row) (start []row) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, r := range rows {
-		if _, already := ws.held[r.id]; already {
+		if _, already := ws.unsaved[r.id]; already {
 			ws.again[r.id] = r // its lease was lost, or it was just returned to the queue
 			continue
 		}
-		ws.held[r.id] = struct{}{}
+		ws.unsaved[r.id] = struct{}{}
 		if ws.byID[r.webhookID] == nil {
 			ws.byID[r.webhookID] = &window{slots: firstSlots}
 		}
@@ -225,7 +225,7 @@ func (ws *windows) saved(results []result) (again []result, wanted bool) {
 			again = append(again, result{row: claimed, state: queued, wait: r.wait})
 			continue
 		}
-		delete(ws.held, r.id)
+		delete(ws.unsaved, r.id)
 		wanted = wanted || r.row.lane != nil && r.state != queued
 	}
 	return again, wanted || ws.starved || ws.blocked
@@ -259,15 +259,15 @@ func (ws *windows) stop() (back []row) {
 func (ws *windows) holds(id string) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	_, held := ws.held[id]
-	return held
+	_, unsaved := ws.unsaved[id]
+	return unsaved
 }
 
-// heldIDs returns the ids of the claimed rows that are not saved.
-func (ws *windows) heldIDs() []string {
+// unsavedIDs returns the ids of the claimed rows that are not saved.
+func (ws *windows) unsavedIDs() []string {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return slices.Collect(maps.Keys(ws.held))
+	return slices.Collect(maps.Keys(ws.unsaved))
 }
 
 // attempting returns the number of attempts in flight.

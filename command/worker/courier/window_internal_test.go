@@ -55,11 +55,11 @@ func TestWindows_SuccessAddsSlots(t *testing.T) {
 		require.Equal(t, len(under), ws.attempting())
 		if attempts == 20 {
 			require.Len(t, under, maxSlots)
-			require.Zero(t, freeOf(ws, "w"), "enough rows are held")
+			require.Zero(t, freeOf(ws, "w"), "enough rows are not saved")
 		}
 	}
 	require.Empty(t, ws.byID, "an idle window takes no memory")
-	require.Empty(t, ws.heldIDs())
+	require.Empty(t, ws.unsavedIDs())
 }
 
 func TestWindows_MaxUnsaved(t *testing.T) {
@@ -73,7 +73,7 @@ func TestWindows_MaxUnsaved(t *testing.T) {
 		under = append(under[1:], start...)
 	}
 	require.Len(t, unwritten, maxUnsaved)
-	require.Len(t, ws.heldIDs(), 100)
+	require.Len(t, ws.unsavedIDs(), 100)
 	require.Empty(t, ws.resume())
 	_, starved := ws.saved(unwritten[:5])
 	require.True(t, starved)
@@ -189,14 +189,14 @@ func TestWindows_ClaimedDuringReturn(t *testing.T) {
 	require.Len(t, ws.take([]row{r}), 1)
 	bad := hasFailed(r)
 	ws.done(bad)
-	require.Empty(t, ws.take([]row{r}), "it is held")
+	require.Empty(t, ws.take([]row{r}), "it is not saved")
 	again, _ := ws.saved([]result{bad})
 	require.Len(t, again, 1)
 	require.Equal(t, queued, again[0].state)
 	require.False(t, again[0].attempted)
 	again, _ = ws.saved(again)
 	require.Empty(t, again)
-	require.Empty(t, ws.held)
+	require.Empty(t, ws.unsaved)
 	require.Len(t, ws.take([]row{r}), 1)
 }
 
@@ -217,7 +217,7 @@ func TestWindows_UnattemptedKeepsClass(t *testing.T) {
 	ws.done(none)
 	ws.saved([]result{none})
 	require.Empty(t, ws.byID, "an idle window takes no memory")
-	require.Empty(t, ws.heldIDs())
+	require.Empty(t, ws.unsavedIDs())
 
 	bad := hasFailed(ws.take(rowsOf("w", 1))[0])
 	ws.done(bad)

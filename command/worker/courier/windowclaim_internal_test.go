@@ -23,7 +23,7 @@ func claim(ws *windows, webhookIDs []string) {
 		}
 		for range rows {
 			if len(claimed) < total {
-				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(ws.held), "-", len(claimed)), webhookID: id})
+				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(ws.unsaved), "-", len(claimed)), webhookID: id})
 			}
 		}
 	}
@@ -34,7 +34,7 @@ func claim(ws *windows, webhookIDs []string) {
 func TestWindows_HungEndpointsClaimFew(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ fail, hang int }{
-		"hang": {0, 2 * maxHeld}, "fail": {2 * maxHeld, 0}, "fail, and others hang": {maxHeld, maxHeld},
+		"hang": {0, 2 * maxRows}, "fail": {2 * maxRows, 0}, "fail, and others hang": {maxRows, maxRows},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +86,7 @@ func TestCourier_HoldsRowClaimedAgainBeyondLimit(t *testing.T) {
 func TestWindows_WakesWhenNotFull(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	first := ws.take(rowsOf("w", maxHeld))[0]
+	first := ws.take(rowsOf("w", maxRows))[0]
 	_, wanted := ws.saved(nil)
 	require.False(t, wanted, "no claim has waited yet")
 	total, _, _, _ := ws.quota()

@@ -152,13 +152,13 @@ func (e Eraser) Unfinished(
 	ctx context.Context, account string, leads []string, origins []event.SplitOrigin, visitors []string,
 	erased eventstore.Position,
 ) (bool, error) {
-	if held, err := e.Keys.HasKeys(ctx, leadStreams(leads)...); held || err != nil {
-		return held, err
+	if has, err := e.Keys.HasKeys(ctx, leadStreams(leads)...); has || err != nil {
+		return has, err
 	}
 	for _, origin := range origins {
-		held, err := e.Keys.HasKeysBefore(ctx, event.LeadStream(origin.LeadID), eventstore.Revision(origin.Before))
-		if held || err != nil {
-			return held, err
+		has, err := e.Keys.HasKeysBefore(ctx, event.LeadStream(origin.LeadID), eventstore.Revision(origin.Before))
+		if has || err != nil {
+			return has, err
 		}
 	}
 	if returned, err := e.Keys.Returned(ctx, visitors...); returned || err != nil {

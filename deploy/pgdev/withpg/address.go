@@ -22,9 +22,9 @@ type address struct {
 	lock *os.File
 }
 
-// takeAddress returns the first address of the working directory that no other run holds. The kernel releases it when
+// reserveAddress returns the first address of the working directory that no other run holds. The kernel releases it when
 // the process ends.
-func takeAddress() (*address, error) {
+func reserveAddress() (*address, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 func take(t *testing.T, checkout string) (*address, string) {
 	t.Helper()
 	t.Chdir(checkout)
-	a, err := takeAddress()
+	a, err := reserveAddress()
 	require.NoError(t, err)
 	t.Cleanup(func() { a.lock.Close() })
 	dir := t.TempDir()

@@ -49,17 +49,17 @@ func run(args []string) (code int, err error) {
 	if os.Getenv(urlVariable) != "" {
 		return follow(cmd, signals)
 	}
-	held, err := takeAddress()
+	addr, err := reserveAddress()
 	if err != nil {
 		return 1, err
 	}
-	defer held.lock.Close()
+	defer addr.lock.Close()
 	server, err := start()
 	if err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, stop(server)) }()
-	url, err := held.link(server.URL())
+	url, err := addr.link(server.URL())
 	if err != nil {
 		return 1, err
 	}
