@@ -45,6 +45,7 @@ bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its o
 	bin/leadbench webhooks --leadlog bin/leadlog --rounds 1
 	bin/leadbench replay --leadlog bin/leadlog --rounds 1
 	bin/leadbench feed --leadlog bin/leadlog --rounds 1
+	bin/leadbench reads --leadlog bin/leadlog
 
 # The time for each target, or with an x the number of inputs. Inputs that fail are saved in testdata/fuzz.
 FUZZTIME := 60s

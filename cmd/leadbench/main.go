@@ -23,6 +23,7 @@ type benchmarks struct {
 	Intake      intakeBenchmark      `cmd:"" help:"Arrivals at an intake, beside the same captures by the API."`
 	Replay      replayBenchmark      `cmd:"" help:"Reading the log, building the views from it and verifying both, beside a COPY of its rows."`
 	Feed        feedBenchmark        `cmd:"" help:"The change feed, and exports in every format."`
+	Reads       readsBenchmark       `cmd:"" help:"Routes and pages of a large account, beside those of a small one."`
 	Attribution attributionBenchmark `cmd:"" help:"Reports on conversions, beside a scan of the touches."`
 	Hostile     hostileBenchmark     `cmd:"" help:"Captures of one account while another account's intakes are attacked."`
 	Form        formBenchmark        `cmd:"" help:"Times of answers to a form, for new and for known people."`

@@ -202,10 +202,12 @@ func writePast(ctx context.Context, address string, events int) error {
 // history makes a log: four arrivals in five are of new people, each with claims on a phone and an email; the fifth
 // merges, half of the time into one of the newest leads.
 type history struct {
-	random *rand.Rand
-	at     time.Time
-	leads  []pastLead
-	append int // number of the append that is being made
+	account string
+	won     int // how many of twenty leads are won
+	random  *rand.Rand
+	at      time.Time
+	leads   []pastLead
+	append  int // number of the append that is being made
 }
 
 type pastLead struct {
@@ -216,7 +218,9 @@ type pastLead struct {
 }
 
 func newHistory() *history {
-	return &history{random: rand.New(rand.NewPCG(1, 2)), at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	return &history{
+		account: account, random: rand.New(rand.NewPCG(1, 2)), at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
 }
 
 // write appends events until the log has as many, 1,000 at a time, under 1 MiB. It returns the position of the last.
@@ -274,11 +278,14 @@ func (h *history) merge(lead *pastLead) []eventstore.Write {
 }
 
 func (h *history) created() event.LeadCreated {
-	n := len(h.leads)
+	n, status := len(h.leads), "new"
+	if n%20 < h.won {
+		status = "won"
+	}
 	return event.LeadCreated{
 		ContactUID: h.id().String(), LeadFields: event.LeadFields{
 			Name: fmt.Sprintf("Person %d", n), Phone: fmt.Sprintf("+91%010d", 9_000_000_000+n),
-			Email: fmt.Sprintf("person%d@example.com", n), Status: "new", Temperature: "warm",
+			Email: fmt.Sprintf("person%d@example.com", n), Status: status, Temperature: "warm",
 			CustomFields: map[string]jsontext.Value{"city": jsontext.Value(`"Pune"`)},
 		}, Source: h.source(),
 		Metadata: metadata(), Campaign: event.Campaign{UTMCampaign: "diwali"},
@@ -302,7 +309,7 @@ func (h *history) fact(data event.Data) eventstore.Event {
 		panic(err) // constant
 	}
 	return eventstore.Event{ID: h.id(), Type: eventType, At: h.at, Data: encoded, Metadata: event.Metadata{
-		Account: account, Actor: "token:01J000000000000000000000TK", Credential: "token:01J000000000000000000000TK",
+		Account: h.account, Actor: "token:01J000000000000000000000TK", Credential: "token:01J000000000000000000000TK",
 		RequestID: h.id().String(), IP: "192.0.2.7", UserAgent: "Mozilla/5.0",
 	}}
 }

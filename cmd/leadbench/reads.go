@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/httpapi"
+)
+
+// readsBenchmark measures the routes and pages that an owner, an analyst and the console open, of a large account and a
+// small one in turn.
+type readsBenchmark struct {
+	settings `embed:""`
+	Leads    int `default:"1000000" help:"Leads of the large account."`
+	Small    int `default:"10000" help:"Leads of the small account."`
+	Reads    int `default:"15" help:"Reads of each route and account."`
+}
+
+// readRoutes are the routes. An {id} is the id of a lead, from and to are a year with most leads.
+var readRoutes = []string{
+	"/api/v1/crm/leads", "/api/v1/crm/leads?status=won", "/api/v1/crm/leads?search=person+77",
+	"/api/v1/crm/leads?search=nobody+like+this", "/api/v1/crm/leads?phone=%2B919000000077", "/api/v1/crm/leads/{id}",
+	"/api/v1/crm/leads/{id}/sources", "/api/v1/crm/leads/{id}/events", "/api/v1/crm/leads/{id}/activity",
+	"/api/v1/crm/leads/refused", "/api/v1/crm/arrivals", "/api/v1/crm/events", "/api/v1/crm/sources/history",
+	"/api/v1/crm/sources/report", "/api/v1/crm/touches", "/api/v1/crm/usage", "/api/v1/crm/tokens",
+	"/api/v1/crm/audit/events", "/webhooks/endpoints", "/api/v1/crm/intakes", attributionPath,
+	attributionPath + "?model=time_decay&by=campaign",
+	"/console/", "/console/leads", "/console/leads?search=person+77", "/console/leads?status=won", "/console/leads/{id}",
+	"/console/sources", "/console/sources/attribution", "/console/audit", "/console/tokens", "/console/webhooks",
+	"/console/intakes",
+}
+
+const attributionPath = "/api/v1/crm/attribution"
+
+// Run is leadbench reads.
+func (b *readsBenchmark) Run(ctx context.Context) error {
+	r, err := newRig(ctx, b.settings)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	address, err := r.database(ctx, "log")
+	if err != nil {
+		return err
+	}
+	if err := writeAccounts(ctx, address, map[string]int{account: b.Leads, "small": b.Small}); err != nil {
+		return err
+	}
+	s, err := r.serve(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if _, _, err := r.leadlog(ctx, s.env, "account", "set", "small", "--feature", "crm_api"); err != nil {
+		return err
+	}
+	progress("waiting for the views")
+	began := time.Now()
+	if err := s.catchUp(ctx); err != nil {
+		return err
+	}
+	views := time.Since(began)
+	large, err := s.reader(ctx, account)
+	if err != nil {
+		return err
+	}
+	small, err := s.reader(ctx, "small")
+	if err != nil {
+		return err
+	}
+	progress("waiting for the conversions")
+	began = time.Now()
+	if err := until(ctx, func() (bool, error) {
+		_, answer, err := large.get(ctx, attributionPath)
+		if strings.Contains(string(answer), `"rebuilding":true`) || err != nil {
+			time.Sleep(time.Second)
+			return false, nil
+		}
+		return true, nil
+	}); err != nil {
+		return err
+	}
+	conversions := time.Since(began)
+	t := newTable("route", fmt.Sprintf("p50 with %d leads", b.Leads), fmt.Sprintf("with %d", b.Small), "ratio", "goal")
+	for _, route := range readRoutes {
+		var took, tookSmall []time.Duration
+		for i := range b.Reads + 1 {
+			for _, of := range []struct {
+				*reader
+				took *[]time.Duration
+			}{{large, &took}, {small, &tookSmall}} {
+				one, _, err := of.get(ctx, strings.ReplaceAll(route, "{id}", of.lead))
+				if err != nil {
+					return err
+				}
+				if i > 0 {
+					*of.took = append(*of.took, one)
+				}
+			}
+		}
+		goal := "3"
+		if strings.Contains(route, "attribution") {
+			goal = "10"
+		}
+		t.row(route, millis(median(took)), millis(median(tookSmall)), times(ratio(took, tookSmall)), atMost(goal))
+	}
+	t.print()
+	memory, err := s.memory()
+	if err != nil {
+		return err
+	}
+	t = newTable("what", "figure")
+	t.row("the views read the log", millis(views))
+	t.row("conversions are complete, after that", millis(conversions))
+	t.row("most resident memory", mebibytes(memory))
+	t.print()
+	return nil
+}
+
+// writeAccounts writes a log with leads of several accounts. Personal data are not sealed. Three leads in twenty are
+// won.
+func writeAccounts(ctx context.Context, address string, leads map[string]int) error {
+	store, err := openLog(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	for of, n := range leads {
+		progress("writing %d leads of account %s", n, of)
+		h := newHistory()
+		h.account, h.won, h.random = of, 3, rand.New(rand.NewPCG(uint64(n), 1)) // ids of its own
+		for len(h.leads) < n {
+			var writes []eventstore.Write
+			for h.append++; len(writes) < 1000; {
+				writes = append(writes, h.arrival()...)
+			}
+			if _, err := store.Append(ctx, writes...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reader reads as a user of an account who is signed in at the console too.
+type reader struct {
+	service *service
+	client  http.Client
+	jwt     string
+	lead    string // id of a lead
+}
+
+func (s *service) reader(ctx context.Context, account string) (*reader, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{service: s, client: http.Client{Jar: jar, Timeout: time.Minute}}
+	if r.jwt, err = httpapi.MintHS256([]byte(s.secret),
+		httpapi.Minting{Account: account, Subject: "bench", TTL: 24 * time.Hour}, time.Now()); err != nil {
+		return nil, err
+	}
+	response, err := r.client.PostForm(s.base+"/console/sign-in", url.Values{"jwt": {r.jwt}})
+	if err != nil {
+		return nil, err
+	}
+	response.Body.Close()
+	_, answer, err := r.get(ctx, "/api/v1/crm/leads?limit=1")
+	if err != nil {
+		return nil, err
+	}
+	var page struct{ Data []struct{ LeadID string } }
+	if err := json.Unmarshal(answer, &page); err != nil || len(page.Data) == 0 {
+		return nil, fmt.Errorf("no lead in %s: %w", answer, err)
+	}
+	r.lead = page.Data[0].LeadID
+	return r, nil
+}
+
+// get reads a route, which has to answer with 200.
+func (r *reader) get(ctx context.Context, route string) (took time.Duration, answer []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.service.base+route, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	if !strings.HasPrefix(route, "/console") {
+		request.Header.Set("Authorization", "Bearer "+r.jwt)
+	}
+	began := time.Now()
+	response, err := r.client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	if answer, err = io.ReadAll(response.Body); err != nil {
+		return 0, nil, err
+	}
+	took = time.Since(began)
+	if response.StatusCode != http.StatusOK || response.Request.URL.Path != request.URL.Path {
+		return 0, nil, fmt.Errorf("%s: %s at %s: %.500s", route, response.Status, response.Request.URL.Path, answer)
+	}
+	return took, answer, nil
+}
