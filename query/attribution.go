@@ -61,7 +61,7 @@ type AttributionFilter struct {
 
 // Attribution divides an account's conversions among the touches before them, as of a position that the view has
 // reached. While the conversions of a large account are rebuilt, the report is as of the latest position for which they
-// are complete. The error is ErrBehind when there is no such position yet.
+// are complete, which is 0 at first.
 func (r *Reader) Attribution(ctx context.Context, account string, filter AttributionFilter) (Attribution, error) {
 	report := attribution.NewReport(filter.Rules)
 	return r.report(ctx, account, filter, report, report.Add)
@@ -165,9 +165,6 @@ func (q *conversionQuery) run(ctx context.Context, tx pgx.Tx) error {
 		leads, few, err := q.wonLeads(ctx, tx)
 		if err != nil || few {
 			return cmp.Or(err, q.addHistories(ctx, tx, leads))
-		}
-		if built == 0 {
-			return ErrBehind
 		}
 		q.AsOf, q.won = complete, settings[q.account].AsOf(int64(complete))
 	}
