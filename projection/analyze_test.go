@@ -29,7 +29,7 @@ func TestRunner_AnalyzesAfterManyEvents(t *testing.T) {
 	require.Equal(t, -1, known("views.lead"), "few events are left to autovacuum")
 
 	w.WriteHistory(t, 32, 200)
-	runner := w.Runner(t, view.Lead{})
+	runner := w.Runner(t, view.Lead{}, view.Account{}) // which join each other before that
 	runner.AnalyzeAfter(50)
 	stop := projectiontest.Run(t, runner)
 	require.Eventually(t, func() bool {

@@ -193,7 +193,7 @@ func (g *group) page(wait context.Context, f *eventstore.Follower) (behind bool)
 }
 
 // due returns a channel that fires when there is something to do without an event: a checkpoint to move over events
-// that no view needs, or maintenance.
+// that no view needs, maintenance, or tables to analyze.
 func (g *group) due() <-chan time.Time {
 	var first time.Time
 	at := func(t time.Time) {
@@ -204,6 +204,9 @@ func (g *group) due() <-chan time.Time {
 	for _, s := range g.members {
 		if s.taken > s.checkpoint.position {
 			at(s.moved.Add(g.pace.checkpoints))
+		}
+		if s.written >= g.pace.bulk {
+			at(time.Now().Add(MaintenancePause)) // the tables are to be analyzed
 		}
 		if s.maintenance != nil && s.maintenance.Pending() {
 			pause := time.Now().Add(MaintenancePause)
