@@ -260,7 +260,7 @@ func TestConsoleWebhooks_Lifecycle(t *testing.T) {
 	require.Equal(t, http.StatusConflict, r.status)
 	require.Contains(t, r.body, "enable it first")
 	b.post(at+"/switch", "enabled", "true")
-	require.Contains(t, b.get(at).body, `<span class="state enabled">`)
+	require.Contains(t, b.get(at).body, `<span class="state">enabled</span> <span class="hint">nothing delivered yet`)
 
 	stranger := b.service.browser().signIn(b.stranger(""))
 	for _, path := range []string{at, at + "/secret", at + "/delete"} {

@@ -37,9 +37,18 @@ func (v *visit) get(scope, about, path string, pairs ...string) call {
 
 // post is a request to the API with a JSON body.
 func (v *visit) post(scope, about, path string, body any) call {
+	return v.sending("", scope, about, path, body)
+}
+
+// patch likewise changes a thing.
+func (v *visit) patch(scope, about, path string, body any) call {
+	return v.sending("-X PATCH ", scope, about, path, body)
+}
+
+func (v *visit) sending(method, scope, about, path string, body any) call {
 	return call{
 		About: about, Scope: scope,
-		Text: `curl -H "Authorization: Bearer $TOKEN" -H 'Content-Type: ` +
+		Text: "curl " + method + `-H "Authorization: Bearer $TOKEN" -H 'Content-Type: ` +
 			`application/json' -d '` + quoted(string(mustJSON(body))) + `' '` +
 			quoted(v.service()+path) + "'",
 	}

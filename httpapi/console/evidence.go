@@ -16,11 +16,8 @@ func (v *visit) evidence() (screen, error) {
 	eventID := v.id("event")
 	is := func(e eventstore.Recorded) bool { return e.ID.String() == eventID }
 	stored, err := v.LogTree.LeadEvent(v.ctx, v.identity.Account, v.id("id"), is)
-	if errors.Is(err, logtree.ErrNotFound) {
-		err = query.ErrNotFound
-	}
 	if err != nil {
-		return screen{}, err
+		return screen{}, noEvent(err)
 	}
 	shown, err := v.LogTree.Evidence(v.ctx, stored)
 	if err != nil {
@@ -33,4 +30,12 @@ func (v *visit) evidence() (screen, error) {
 		_, err := v.w.Write(append(file, '\n'))
 		return err
 	}}, err
+}
+
+// noEvent replaces logtree.ErrNotFound by an error that has a page.
+func noEvent(err error) error {
+	if errors.Is(err, logtree.ErrNotFound) {
+		return query.ErrNotFound
+	}
+	return err
 }

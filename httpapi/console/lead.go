@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -32,7 +33,9 @@ type leadPage struct {
 	Models   []string
 	Won      *query.LeadConversion // nil: it is not won
 	Query    string                // of this page
-	Revealed bool
+	Revealed bool                  // by the button
+	Masked   bool
+	Form     *leadForm   // nil: the user may not change it, or it is shown as it was earlier, or is part of another lead
 	Parts    *partsShown // nil: it is shown as it was earlier, or is part of another lead
 }
 
@@ -65,14 +68,14 @@ type activityShown struct {
 // storyEvents is how many events of a lead are on a page of its story.
 const storyEvents = 50
 
-func (v *visit) lead() (screen, error) { return v.showLead(masker{}) }
-
-// unmaskedLead shows a lead unmasked.
-func (v *visit) unmaskedLead() (screen, error) { return v.showLead(masker{revealed: true}) }
-
 func (v *visit) showLead(mask masker) (screen, error) {
+	return v.leadScreen(mask, func(form leadForm) leadForm { return form })
+}
+
+// leadScreen shows a lead, and the form that changes it as posted.
+func (v *visit) leadScreen(mask masker, posted func(leadForm) leadForm) (screen, error) {
 	p, id := v.params(), v.id("id")
-	shown := leadPage{Revealed: mask.revealed, Query: p.with("", ""), Newest: p.text("order") == "newest"}
+	shown := leadPage{Revealed: mask.revealed && !v.reads(), Masked: !mask.revealed, Query: p.with("", ""), Newest: p.text("order") == "newest"}
 	timeline, span, err := v.leadSpan(p, &shown, id)
 	if err != nil {
 		return screen{}, missing(err, lead.ErrNotFound)
@@ -96,8 +99,21 @@ func (v *visit) showLead(mask masker) (screen, error) {
 		if shown.Parts, err = v.parts(p, timeline, mask); err != nil {
 			return screen{}, err
 		}
+		if v.identity.May("leads:write") {
+			form, err := v.leadForm(timeline.Lead)
+			if err != nil {
+				return screen{}, err
+			}
+			shown.Form = new(posted(form))
+		}
 	}
-	page := screen{name: "lead", title: "Lead " + id, data: shown, live: !mask.revealed && !shown.Past()}
+	page := screen{
+		name: "lead", title: "Lead " + id, data: shown, live: v.reads() && !shown.Past(),
+		reveals: mask.reveals(shown.Lead.LeadID),
+	}
+	if shown.Form != nil && shown.Form.Wrong != nil {
+		page.status = http.StatusBadRequest
+	}
 	if !shown.Past() {
 		at := "/api/v1/crm/leads/" + shown.Lead.LeadID
 		page.calls = v.calls(v.get("leads:read", "This lead", at).withNote(unmasked),

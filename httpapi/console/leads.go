@@ -27,12 +27,17 @@ type leadList struct {
 	Leads   []leadShown
 	Several int             // phones, or emails, that make a lead look like several persons
 	Reach   query.Timestamp // the oldest searched lead, if a search continues among older ones
+
+	Page     string // its query string
+	Whole    bool   // a search finds whole values only
+	Masked   bool
+	Revealed bool // by the button
 }
 
 // leadChoices are the values that filters offer.
 type leadChoices struct{ Stages, Sources, Temperatures []string }
 
-func (v *visit) leads() (screen, error) {
+func (v *visit) leads(mask masker) (screen, error) {
 	p := v.params()
 	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
 	if err != nil {
@@ -53,8 +58,10 @@ func (v *visit) leads() (screen, error) {
 	})
 	page := p.page()
 	filter := leadFilter(p, settings.State)
+	shown.Page, shown.Whole, shown.Masked, shown.Revealed = p.with("", ""), filter.Whole, !mask.revealed,
+		mask.revealed && !v.reads()
 	if shown.Wrong = p.wrong; shown.Wrong != nil {
-		return screen{name: "leads", title: "Leads", status: http.StatusBadRequest, data: shown}, nil
+		return screen{name: "leads", title: "Leads", status: http.StatusBadRequest, data: shown, reveals: []string{}}, nil
 	}
 	list, err := v.Query.Leads(v.ctx, v.identity.Account, filter, page)
 	if err != nil {
@@ -63,11 +70,16 @@ func (v *visit) leads() (screen, error) {
 	if fields := p.personal(); len(fields) > 0 { // other fields are masked
 		v.Commands.Search(v.ctx, v.caller, "leads", fields...)
 	}
+	reveals := []string{}
 	for _, one := range list.Items {
-		shown.Leads = append(shown.Leads, masker{}.lead(one))
+		shown.Leads = append(shown.Leads, mask.lead(one))
+		reveals = append(reveals, mask.reveals(one.LeadID)...)
 	}
 	shown.parts, shown.Reach = p.parts(page, list.NextCursor), list.Reach
-	return screen{name: "leads", title: "Leads", data: shown, live: page.Cursor == "", calls: v.leadCalls(filter)}, nil
+	return screen{
+		name: "leads", title: "Leads", data: shown, live: v.reads() && page.Cursor == "", calls: v.leadCalls(filter),
+		reveals: reveals,
+	}, nil
 }
 
 // leadCalls return the leads of a filter.
@@ -94,11 +106,11 @@ func (v *visit) leadCalls(f query.LeadFilter) []call {
 }
 
 // leadFilter reads a phone and an email as a capture of the account would. A status may be a former stage of the
-// account. A search finds whole values alone: parts would reveal a masked value letter by letter.
+// account. While leads are masked, a search finds whole values alone: parts would reveal a value letter by letter.
 func leadFilter(p *params, settings account.State) query.LeadFilter {
 	region := cmp.Or(settings.Region, account.DefaultRegion)
 	f := query.LeadFilter{
-		Q: p.text("q"), Whole: true, Status: p.text("status"), Source: p.source(),
+		Q: p.text("q"), Whole: !settings.UnmaskedInConsole, Status: p.text("status"), Source: p.source(),
 		LeadTemperature: p.oneOf("leadTemperature", lead.Temperatures()...),
 		CreatedSince:    p.day("createdSince"), CreatedUntil: p.until("createdUntil"), Region: region,
 	}
@@ -144,6 +156,14 @@ func fault(wrong field.Errors, name string) string {
 // masker shows personal data masked, or unmasked on a page that is recorded as a reveal. A masked value distinguishes
 // two people in a list, but is not enough to contact one.
 type masker struct{ revealed bool }
+
+// reveals returns the ids of the leads that are shown unmasked.
+func (m masker) reveals(ids ...string) []string {
+	if !m.revealed {
+		return []string{}
+	}
+	return ids
+}
 
 const dots = "•••"
 

@@ -35,7 +35,7 @@ type period struct {
 // chartDays is how many days the chart of the overview has.
 const chartDays = 30
 
-func (v *visit) overview() (screen, error) {
+func (v *visit) overview(mask masker) (screen, error) {
 	var shown overview
 	var err error
 	if shown.Views, err = v.Query.Projections(v.ctx); err != nil {
@@ -58,7 +58,7 @@ func (v *visit) overview() (screen, error) {
 		if err := v.addArrivals(&shown); err != nil {
 			return screen{}, err
 		}
-		if err := v.addStart(&shown); err != nil {
+		if err := v.addStart(&shown, mask); err != nil {
 			return screen{}, err
 		}
 	}
@@ -73,7 +73,11 @@ func (v *visit) overview() (screen, error) {
 		v.get("leads:read", "Captures by day and source", "/api/v1/crm/sources/report", "since",
 			shown.Since+"T00:00:00Z"), v.endpointsCall(),
 	)
-	return screen{name: "overview", title: "Overview", data: shown, live: true, calls: calls}, nil
+	page := screen{name: "overview", title: "Overview", data: shown, live: true, calls: calls}
+	if shown.Start != nil && shown.Start.Lead != nil {
+		page.reveals = mask.reveals(shown.Start.Lead.LeadID)
+	}
+	return page, nil
 }
 
 func (v *visit) addArrivals(to *overview) error {

@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 
-	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/httpapi/quota"
 )
 
@@ -40,23 +39,32 @@ func pages() []page {
 		{get, "/sign-in/callback", public, quota.Free, (*visit).endProvider},
 		{post, "/sign-out", public, quota.Free, (*visit).signOut},
 
-		{get, "/", "", quota.Read, (*visit).overview},
+		{get, "/", "", quota.Read, masking((*visit).overview)},
 		{post, "/test-lead", leads + " " + leadsWrite, quota.Write, (*visit).sendTestLead},
 		{get, "/demo", leads + " " + leadsWrite + " " + intakesWrite, quota.Read, (*visit).confirmDemo},
 		{post, "/demo", leads + " " + leadsWrite + " " + intakesWrite, quota.Write, (*visit).addDemo},
 		{get, "/demo/remove", leads + " " + leadsWrite + " " + intakesWrite, quota.Read, (*visit).confirmDemoRemoval},
 		{post, "/demo/remove", leads + " " + leadsWrite + " " + intakesWrite, quota.Write, (*visit).removeDemo},
 
-		{get, "/leads", leads, quota.Read, (*visit).leads},
-		{get, "/leads/{id}", leads, quota.Stream, (*visit).lead},
-		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, revealing((*visit).unmaskedLead)},
-		{get, "/leads/{id}/split", leads + " " + leadsWrite, quota.Stream, (*visit).previewSplit},
+		{get, "/leads", leads, quota.Read, masking((*visit).leads)},
+		{post, "/leads/reveal", leads, quota.Write, unmasking((*visit).leads)},
+		{get, "/leads/{id}", leads, quota.Stream, masking((*visit).showLead)},
+		{post, "/leads/{id}/reveal", leads, quota.StreamWrite, unmasking((*visit).showLead)},
+		{post, "/leads/{id}/stage", leads + " " + leadsWrite, quota.StreamWrite, (*visit).changeStage},
+		{get, "/leads/{id}/edit", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).editLead)},
+		{post, "/leads/{id}/edit", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).saveLead)},
+		{post, "/leads/{id}/release", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).releaseContact)},
+		{post, "/leads/{id}/join/preview", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).previewJoin)},
+		{post, "/leads/{id}/join", leads + " " + leadsWrite, quota.StreamWrite, (*visit).joinLeads},
+		{post, "/leads/{id}/erase", leads + " " + leadsWrite, quota.StreamWrite, revealing((*visit).eraseLead)},
+		{get, "/leads/{id}/split", leads + " " + leadsWrite, quota.Stream, masking((*visit).showSplit)},
 		{post, "/leads/{id}/split", leads + " " + leadsWrite, quota.StreamWrite, (*visit).splitLead},
 		{
 			post, "/leads/{id}/split/reveal", leads + " " + leadsWrite, quota.StreamWrite,
-			revealing((*visit).unmaskedSplit),
+			unmasking((*visit).showSplit),
 		},
 
+		{get, "/leads/{id}/events/{event}/receipt.txt", leads, quota.Stream, (*visit).receipt},
 		{get, "/leads/{id}/events/{event}/evidence.json", leads, quota.StreamWrite, revealing((*visit).evidence)},
 
 		{get, "/sources", leads, quota.Read, (*visit).sources},
@@ -147,17 +155,58 @@ func pages() []page {
 	return all
 }
 
-// revealing records on the log that a page shows a lead unmasked, before any of it is sent.
+// masking shows a page masked, or unmasked if the account's maskInConsole is off.
+func masking(show func(*visit, masker) (screen, error)) func(*visit) (screen, error) {
+	return func(v *visit) (screen, error) {
+		mask, err := v.masker()
+		if err != nil {
+			return screen{}, err
+		}
+		return v.reveal(show(v, mask))
+	}
+}
+
+// unmasking shows a page unmasked.
+func unmasking(show func(*visit, masker) (screen, error)) func(*visit) (screen, error) {
+	return revealing(func(v *visit) (screen, error) { return show(v, masker{revealed: true}) })
+}
+
+// revealing is for a page that shows personal data of leads, by default of the one in its path.
 func revealing(show func(*visit) (screen, error)) func(*visit) (screen, error) {
 	return func(v *visit) (screen, error) {
 		shown, err := show(v)
-		if err == nil {
-			err = v.Commands.Reveal(v.ctx, command.Reveal{
-				Caller: v.caller, What: command.RevealOne, LeadID: v.id("id"),
-			})
+		if shown.reveals == nil && shown.redirect == "" {
+			shown.reveals = []string{v.id("id")}
 		}
+		return v.reveal(shown, err)
+	}
+}
+
+// masker masks as the account has set it.
+func (v *visit) masker() (masker, error) {
+	settings, err := v.Directory.Account(v.ctx, v.identity.Account)
+	return masker{revealed: settings.State.UnmaskedInConsole}, err
+}
+
+// reveal records on the log that a page shows leads unmasked, before any of it is sent. A page that is kept up to date
+// is recorded once for each lead.
+func (v *visit) reveal(shown screen, err error) (screen, error) {
+	if err != nil || v.r.Method == http.MethodHead { // it shows nothing
 		return shown, err
 	}
+	var unseen []string
+	for _, id := range shown.reveals {
+		if !v.revealed[id] {
+			unseen = append(unseen, id)
+		}
+	}
+	if err := v.Commands.RevealLeads(v.ctx, v.caller, unseen...); err != nil {
+		return screen{}, err
+	}
+	for _, id := range unseen {
+		v.revealed[id] = true
+	}
+	return shown, nil
 }
 
 // exporting counts an export among those in flight and sends it.

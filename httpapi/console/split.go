@@ -127,7 +127,8 @@ type splitPage struct {
 	Arrivals      int  // that leave
 	Choice        []chosenPart
 	Query         string // that has the choice
-	Revealed      bool
+	Revealed      bool   // by the button
+	Masked        bool
 }
 
 // chosenPart is a member of the form that confirms a split.
@@ -161,11 +162,7 @@ func (m masker) splitSide(of lead.State) splitSide {
 	return side
 }
 
-func (v *visit) previewSplit() (screen, error) { return v.showSplit(masker{}) }
-
-// unmaskedSplit shows the preview of a split unmasked.
-func (v *visit) unmaskedSplit() (screen, error) { return v.showSplit(masker{revealed: true}) }
-
+// showSplit shows both leads as a split would make them.
 func (v *visit) showSplit(mask masker) (screen, error) {
 	values := v.r.URL.Query()
 	body, err := v.splitBody(values)
@@ -181,7 +178,7 @@ func (v *visit) showSplit(mask masker) (screen, error) {
 	shown := splitPage{
 		Of: id, Stays: mask.splitSide(split.Stays), Leaves: mask.splitSide(split.Leaves), Undone: split.Undone,
 		Arrivals: split.Arrivals,
-		Revealed: mask.revealed,
+		Revealed: mask.revealed && !v.reads(), Masked: !mask.revealed,
 	}
 	chosen := url.Values{}
 	for _, name := range splitChoices {
@@ -195,7 +192,7 @@ func (v *visit) showSplit(mask masker) (screen, error) {
 	if split.Undone {
 		title = "Undo a join into lead " + id
 	}
-	return screen{name: "split", title: title, data: shown, calls: v.splitCalls(id, body)}, nil
+	return screen{name: "split", title: title, data: shown, calls: v.splitCalls(id, body), reveals: mask.reveals(id)}, nil
 }
 
 // splitCalls split the lead. They have no phone or email.

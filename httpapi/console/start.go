@@ -38,7 +38,7 @@ type demo struct {
 func (d demo) Missing() bool { return d.Leads < d.Total }
 
 // addStart adds the first steps while the account has at most one lead, or the state of the demo data.
-func (v *visit) addStart(to *overview) error {
+func (v *visit) addStart(to *overview, mask masker) error {
 	data, err := v.Query.DemoData(v.ctx, v.identity.Account)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (v *visit) addStart(to *overview) error {
 		return err
 	}
 	if len(leads.Items) == 1 {
-		steps.Lead = new(masker{}.lead(leads.Items[0]))
+		steps.Lead = new(mask.lead(leads.Items[0]))
 	}
 	waiting, err := v.Query.LatestArrivals(v.ctx, v.identity.Account, query.ArrivalFilter{State: arrival.Quarantined},
 		query.Page{Limit: 1})

@@ -96,6 +96,7 @@ func (v *visit) tabs() []tab {
 		{0, "Arrivals", "/arrivals", "r", "leads:read"},
 		{0, "Sources", "/sources", "s", "leads:read"},
 		{0, "Imports", "/imports", "m", "leads:write"},
+		{0, "Attribution", "/sources/attribution", "c", "leads:read"},
 		{1, "Intakes", "/intakes", "i", "intakes:read"}, {1, "Webhooks", "/webhooks", "w", "webhooks:read"},
 		{1, "API tokens", "/tokens", "t", "tokens:read"},
 		{1, "Settings", "/settings", "e", adminScope},
@@ -137,6 +138,7 @@ func functions(base string, a assets) template.FuncMap {
 		"asset":       a.path,
 		"docs":        func() string { return strings.TrimSuffix(base, "/console") + "/docs" },
 		"moment":      moment,
+		"utc":         func(t any) string { return strings.TrimSuffix(moment(t), " UTC") },
 		"iso":         iso,
 		"number":      number,
 		"money":       money,
@@ -159,9 +161,9 @@ func functions(base string, a assets) template.FuncMap {
 		"members":     func(data jsontext.Value) []member { return masker{revealed: true}.object(data) },
 		"percent":     func(part float64) string { return strconv.FormatFloat(100*part, 'f', 1, 64) + " %" },
 		"joined":      func(parts []string) string { return strings.Join(parts, ", ") },
+		"fault":       fault,
+		"faulty":      faulty,
 		"importfield": importField, "importwarning": importWarning,
-		"fault":  fault,
-		"faulty": faulty,
 	}
 }
 

@@ -26,10 +26,11 @@ type screen struct {
 	data     any
 	live     bool         // the browser keeps it up to date
 	redirect string       // another page, instead
-	send     func() error // writes an export, instead
+	send     func() error // writes a file, instead
 	sent     bool         // the answer is written
 	calls    []call       // that return the data of the page
 	reason   error        // of a refused sign-in, for the access log
+	reveals  []string     // ids of the leads that it shows unmasked
 }
 
 // pageTimeout bounds the answer of a page that is not streamed.
@@ -45,9 +46,10 @@ type visit struct {
 	identity Identity
 	signedIn bool
 	caller   command.Caller
-	rows     int    // that were exported
-	complete bool   // none was left out
-	done     func() // ends the request's count among those in flight; nil: not counted
+	rows     int             // that were exported
+	complete bool            // none was left out
+	revealed map[string]bool // leads of which this visit has recorded that they are shown
+	done     func()          // ends the request's count among those in flight; nil: not counted
 }
 
 var (
@@ -65,7 +67,7 @@ func (c *Console) serve(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), pageTimeout)
 		defer cancel()
-		v := &visit{Console: c, w: w, r: r, ctx: ctx, page: p}
+		v := &visit{Console: c, w: w, r: r, ctx: ctx, page: p, revealed: map[string]bool{}}
 		defer v.leave()
 		shown, err := v.answer()
 		reason := err
@@ -77,6 +79,10 @@ func (c *Console) serve(p page) http.HandlerFunc {
 		case err != nil:
 			v.fail(err)
 		case shown.sent:
+		case shown.send != nil:
+			if err := shown.send(); err != nil {
+				c.Gate.Note(r, c.Base+p.pattern, v.identity.Account, err)
+			}
 		case shown.redirect != "":
 			http.Redirect(w, r, shown.redirect, http.StatusSeeOther)
 		case shown.live && wantsStream(r):

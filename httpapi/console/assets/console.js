@@ -19,15 +19,21 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-print]")) print();
 });
 
-// On a narrow screen not all pages are in sight.
-document.querySelector(".bar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+// A table that is wider than the screen says so.
+function markWide() {
+  for (const one of document.querySelectorAll(".scroll")) one.classList.toggle("wide", one.scrollWidth > one.clientWidth);
+}
+addEventListener("resize", markWide);
+document.addEventListener("toggle", markWide, true); // of a table that was folded
 
 // Times are shown in the zone of the reader, and money as it is written there. Without this script they stay as the server wrote
-// them; times have that on hover.
+// them, in UTC; times have that on hover.
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const hours = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 const days = new Intl.DateTimeFormat(undefined, { dateStyle: "full" });
+const here = clock.resolvedOptions().timeZone;
+const utc = /^(Etc\/)?(UTC|GMT|UCT|Zulu|Universal|Greenwich|GMT0)$/.test(here);
 const formats = new Map();
 function format(currency) {
   if (!formats.has(currency)) {
@@ -38,7 +44,9 @@ function format(currency) {
 }
 function localize(page) {
   for (const time of page.querySelectorAll("time.at")) {
-    time.textContent = (time.matches(".clock") ? hours : time.matches(".exact") ? exact : clock).format(new Date(time.dateTime));
+    const text = (time.matches(".clock") ? hours : time.matches(".exact") ? exact : clock).format(new Date(time.dateTime));
+    time.textContent = text.replaceAll(" ", "\u00a0").replaceAll(",\u00a0", ", "); // a narrow column has the day above the time
+    if (utc) time.removeAttribute("title");
   }
   let last = ""; // a story's days are the reader's
   for (const day of page.querySelectorAll(".steps .day")) {
@@ -51,9 +59,10 @@ function localize(page) {
   }
 }
 localize(document);
+markWide();
 const zone = document.getElementById("zone");
-if (zone) {
-  zone.textContent = `Times are in ${clock.resolvedOptions().timeZone}.`;
+if (zone && !utc) {
+  zone.textContent = `Times are in ${here}.`;
   document.getElementById("utc").hidden = false;
 }
 
@@ -197,6 +206,7 @@ function show(page) {
     }
     const column = pointed && fresh.querySelector(`g[data-day="${pointed}"]`);
     if (column) readOut(column.closest(".chart"), column);
+    markWide();
     if (focus) Array.from(fresh.querySelectorAll("a, button, summary, [tabindex]")).find((one) =>
       one.getAttribute("href") === focus.getAttribute("href") && one.textContent === focus.textContent &&
       one.dataset.day === focus.dataset.day)?.focus();
