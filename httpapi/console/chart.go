@@ -237,5 +237,11 @@ func (c *chart) scale(most int) int {
 
 // class is the colour of a source, the same on every page.
 func class(source string) string {
+	switch source { // of the picture of new leads and merges
+	case "created":
+		return "s5"
+	case "merged":
+		return "s1"
+	}
 	return "s" + strconv.Itoa(slices.Index(lead.Sources(), source)+1)
 }

@@ -43,6 +43,9 @@ var names = map[string]string{
 	"import.finished": "Import finished",
 	"import.undone":   "Import undone",
 
+	// Outcomes of arrivals.
+	"created": "New leads", "merged": "Merged",
+
 	// Models and keys of attribution, and intervals of reports.
 	"first": "First touch", "last": "Last touch", "linear": "Linear", "position": "Position-based",
 	"time_decay": "Time decay", "source": "Source", "medium": "Medium", "campaign": "Campaign",

@@ -67,6 +67,7 @@ func pages() []page {
 		{get, "/leads/{id}/events/{event}/receipt.txt", leads, quota.Stream, (*visit).receipt},
 		{get, "/leads/{id}/events/{event}/evidence.json", leads, quota.StreamWrite, revealing((*visit).evidence)},
 
+		{get, "/pipeline", leads, quota.Stream, (*visit).pipeline},
 		{get, "/sources", leads, quota.Read, (*visit).sources},
 		{get, "/sources/attribution", leads, quota.Stream, (*visit).attribution},
 

@@ -94,6 +94,7 @@ func (v *visit) tabs() []tab {
 	}{
 		{0, "Overview", "/", "o", ""}, {0, "Leads", "/leads", "l", "leads:read"},
 		{0, "Arrivals", "/arrivals", "r", "leads:read"},
+		{0, "Pipeline", "/pipeline", "f", "leads:read"},
 		{0, "Sources", "/sources", "s", "leads:read"},
 		{0, "Imports", "/imports", "m", "leads:write"},
 		{0, "Attribution", "/sources/attribution", "c", "leads:read"},
