@@ -85,7 +85,7 @@ func TestConsole_PrintedCallsWork(t *testing.T) {
 		{"/leads?createdSince=" + today + "&createdUntil=" + today, 3, "leadId"},
 		{"/leads?createdUntil=2020-01-01", 0, "leadId"},
 		{"/leads/" + won, -1, ""},
-		{"/sources", -1, ""}, {"/sources?interval=week&source=website&since=2026-01-01&compare=previous", -1, ""},
+		{"/pipeline", -1, ""}, {"/pipeline?interval=week&asOf=1", -1, ""}, {"/sources", -1, ""}, {"/sources?interval=week&source=website&since=2026-01-01&compare=previous", -1, ""},
 		{"/sources/attribution", -1, ""}, {"/sources/attribution?model=linear&by=campaign&asOf=1", -1, ""},
 		{"/tokens", 2, "tokenId"},
 		{"/audit", 2, "id"}, {"/audit?type=token.created&tokenId=" + token, 1, "id"},

@@ -79,6 +79,32 @@ func TestConsoleLeads_MaskInConsoleOff(t *testing.T) {
 	require.ElementsMatch(t, []string{id, other}, b.trailOf("data.revealed"))
 }
 
+func TestConsoleSettings_MaskInConsole(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	admin := b.service.browser().signIn(b.mint(ownAccount, "admin leads:read"))
+	id := b.capture(`{"name":"Asha Rao","phone":"9876543210"}`).at("data", "leadId").(string)
+	b.caughtUp()
+	save := func(mask string) {
+		t.Helper()
+		r := admin.post("/console/settings", "ignoredContacts", "", "sharedAfter", "10", "maskInConsole", mask)
+		require.Equal(t, http.StatusSeeOther, r.status, r.body)
+	}
+	shows := func(want bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return strings.Contains(b.get("/console/leads/"+id).body, "Asha Rao") == want
+		}, soon, pause)
+	}
+	save("false")
+	require.Contains(t, admin.get("/console/settings").body, `<option value="false" selected>`)
+	shows(true)
+	save("") // a form of before keeps it
+	shows(true)
+	save("true")
+	shows(false)
+}
+
 func TestConsoleLead_ChangesFields(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)

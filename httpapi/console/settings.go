@@ -14,10 +14,11 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// identityPage has the settings by which contacts identify persons, stored or as posted.
+// identityPage has the settings by which contacts identify persons, and whether leads are masked, stored or as posted.
 type identityPage struct {
 	IgnoredContacts string // one per line
 	SharedAfter     string
+	Unmasked        bool
 	Wrong           field.Errors
 	Preview         *identityPreview // nil: none was asked for
 }
@@ -60,6 +61,7 @@ func (v *visit) settingsPage() (screen, error) {
 	}
 	return v.identityScreen(identityPage{
 		IgnoredContacts: strings.Join(stored.State.IgnoredContacts, "\n"), SharedAfter: strconv.Itoa(after),
+		Unmasked: stored.State.UnmaskedInConsole,
 	})
 }
 
@@ -96,6 +98,10 @@ func (v *visit) identityForm() (shown identityPage, want account.Settings, err e
 		after = -1 // which is refused
 	}
 	want.SharedAfter = &after
+	if mask := form.Get("maskInConsole"); mask != "" {
+		shown.Unmasked = mask == "false"
+		want.MaskInConsole = new(!shown.Unmasked)
+	}
 	return shown, want, nil
 }
 

@@ -137,7 +137,7 @@ func functions(base string, a assets) template.FuncMap {
 	return template.FuncMap{
 		"path":        func(to string) string { return pathAt(base, to) },
 		"asset":       a.path,
-		"docs":        func() string { return strings.TrimSuffix(base, "/console") + "/docs" },
+		"service":     func() string { return strings.TrimSuffix(base, "/console") },
 		"moment":      moment,
 		"utc":         func(t any) string { return strings.TrimSuffix(moment(t), " UTC") },
 		"iso":         iso,

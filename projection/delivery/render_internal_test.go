@@ -273,7 +273,7 @@ func TestBody_QuarantinedArrival(t *testing.T) {
 		Reasons: []event.ArrivalReason{{Field: "phone", Message: "or email is required"}},
 	}, event.ArrivalDiscarded{Reason: event.DiscardedByOwner})
 	body, err := render(t.Context(), w.Store, eventstore.NewFolds(subjects), Source{
-		Stream: stream, Revision: 1, Position: 2, Type: "arrival.quarantined",
+		Stream: stream, Revision: 1, Position: 2, Message: webhook.Message{Type: "arrival.quarantined"},
 	})
 	require.NoError(t, err)
 	var sent struct {
