@@ -134,6 +134,31 @@ func TestDocument_WebhookSignatures(t *testing.T) {
 	}
 }
 
+// Some generators leave out a schema that only webhooks name, and then do not compile.
+func TestDocument_OperationsNameEveryMessage(t *testing.T) {
+	t.Parallel()
+	document := load(t)
+	message := document.Components.Schemas["Message"].Value
+	for name, item := range document.Webhooks {
+		body := item.Post.RequestBody.Value.Content["application/json"].Schema
+		require.Equal(t, body.Ref, message.Discriminator.Mapping[name].Ref, name)
+		require.True(t, slices.ContainsFunc(message.OneOf, func(s *openapi3.SchemaRef) bool { return s.Ref == body.Ref }), name)
+	}
+	require.Equal(t, "#/components/schemas/Message", document.Components.Schemas["FilterPreviewAnswer"].Value.
+		Properties["data"].Value.Properties["sample"].Value.Items.Ref)
+}
+
+// A generated client can send one type.
+func TestDocument_OneTypePerMember(t *testing.T) {
+	t.Parallel()
+	kinds := regexp.MustCompile(`"type":\s*\[([^\]]*)\]`).FindAllSubmatch(openapi.Document(""), -1)
+	require.NotEmpty(t, kinds)
+	for _, kind := range kinds {
+		require.Regexp(t, `^\s*"\w+",\s*"null"\s*$`, string(kind[1]))
+	}
+	require.NotRegexp(t, `"enum":\s*\[[^\]]*""`, string(openapi.Document("")))
+}
+
 // Requests with other members are valid, so the answers that tests check do not show that a field is missing.
 func TestDocument_TakesEveryField(t *testing.T) {
 	t.Parallel()
