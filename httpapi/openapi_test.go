@@ -74,7 +74,7 @@ var tilePath, tileParameter = strings.NewReplacer("{tile}", "*"), strings.NewRep
 var described = sync.OnceValue(func() *description {
 	var raw map[string]any
 	check(json.Unmarshal(openapi.Document(""), &raw))
-	d := &description{open: loaded(raw), mux: chi.NewMux(), closed: closed{
+	d := &description{open: loaded(widened(raw)), mux: chi.NewMux(), closed: closed{
 		compiler: jsonschema.NewCompiler(), compiled: make(map[string]*jsonschema.Schema),
 	}}
 	closeObjects(raw)
@@ -89,6 +89,25 @@ var described = sync.OnceValue(func() *description {
 	openapi3filter.RegisterBodyDecoder("text/csv", openapi3filter.PlainBodyDecoder)
 	return d
 })
+
+// widened returns the document with everything that requests may have. It names one type for what a caller should send,
+// and the service takes others too.
+func widened(raw map[string]any) any {
+	text, err := json.Marshal(raw)
+	check(err)
+	var wider map[string]any
+	check(json.Unmarshal(text, &wider))
+	schemas := wider["components"].(map[string]any)["schemas"].(map[string]any)
+	for _, name := range []string{"LeadArrival", "LeadChange", "ContactRelease"} {
+		properties := schemas[name].(map[string]any)["properties"].(map[string]any)
+		for _, field := range []string{"phone", "opportunityValue"} {
+			if property, has := properties[field].(map[string]any); has {
+				property["type"] = []any{"string", "number", "null"}
+			}
+		}
+	}
+	return wider
+}
 
 func check(err error) {
 	if err != nil {
@@ -168,6 +187,10 @@ func (d *description) checkExchange(r *http.Request, base string, seen *recorder
 			Operation: operation,
 		}
 		normalize(&request, operation)
+		if route == "/in/{intakeId}" { // takes what its sender posts
+			request.Body, request.ContentLength = http.NoBody, 0
+			input.Options.ExcludeRequestBody = true
+		}
 		if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil {
 			return fmt.Errorf("the request: %w", err)
 		}
