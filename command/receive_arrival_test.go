@@ -68,6 +68,8 @@ func TestReceiveArrival_Outcomes(t *testing.T) {
 		"duplicate": {`{"phone":"+919876500001"}`, func(r *command.ReceiveArrival) { r.Source = "api" },
 			arrival.Refused, "received refused",
 			"lead.refused"},
+		"duplicate by the mapping's source": {`{"phone":"+919876500001"}`,
+			func(r *command.ReceiveArrival) { r.Mapped.Source = "api" }, arrival.Refused, "received refused", "lead.refused"},
 		"wrong fields": {`{"phone":"12"}`, nil, arrival.Quarantined, "received quarantined", ""},
 		"not mapped": {
 			`{}`, func(r *command.ReceiveArrival) { r.Mapped.Wrong = wrong }, arrival.Quarantined,

@@ -252,6 +252,27 @@ func TestResubmitArrival_FetchesAgain(t *testing.T) {
 		strings.ReplaceAll(strings.Join(w.stream(id), " "), "arrival.", ""))
 }
 
+// What Meta's tool for testing sends can be told only when it was fetched.
+func TestFinishArrival_DiscardsTest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.process()
+	id := w.received(p, func(r *command.ReceiveArrival) {
+		r.Pending, r.Raw = true, r.Raw.WithBody([]byte(`{"leadgen_id":444}`))
+	})
+	ads := settings
+	ads.Kind, ads.Source, ads.Mapping = intake.MetaLeadAds, "facebook_ad", nil
+	w.append(event.IntakeStream(intakeID), event.IntakeChanged{IntakeSettings: ads})
+	_, err := p.FinishArrival(t.Context(), command.FinishArrival{
+		Caller: command.Caller{Account: "acme", Actor: "system:fetch"}, ArrivalID: id,
+		Fetched: event.ArrivalRaw{ContentType: "application/json", Body: `{"id":"444","field_data":[
+			{"name":"email","values":["asha@example.com"]},
+			{"name":"full_name","values":["<test lead: dummy data for full_name>"]}]}`},
+	})
+	require.NoError(t, err)
+	require.Equal(t, arrival.Discarded, w.arrival(id).State)
+}
+
 func TestResubmitArrival_NotCaptured(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

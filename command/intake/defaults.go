@@ -111,8 +111,8 @@ var defaults = map[string]map[string]string{
 			`"adset_id", "adset_name", "campaign_id", "campaign_name", "platform", "is_organic", "created_time"])])`,
 		// A box that is not ticked is no withdrawal.
 		fieldConsent: `body.custom_disclaimer_responses.map(c, ` +
-			`!(string(c.?is_checked.orValue("")).lowerAscii() in ["", "0", "false"]), {"purpose": c.checkbox_key, ` +
-			`"granted": true, ?"text": c.?text, "method": "meta_lead_ads"})`,
+			`has(c.checkbox_key) && !(string(c.?is_checked.orValue("")).lowerAscii() in ["", "0", "false"]), ` +
+			`{"purpose": c.checkbox_key, "granted": true, ?"text": c.?text, "method": "meta_lead_ads"})`,
 		fieldDeliveryID: `body.leadgen_id`,
 	}),
 	Typeform: asKnown(map[string]string{
@@ -122,11 +122,14 @@ var defaults = map[string]map[string]string{
 			`(body.?event_type == optional.of("form_response_partial") ? "/partial" : "")`,
 	}),
 	WhatsApp: {
-		"name":            `pick(item.?contact.profile, ["name"])`,
-		"phone":           `"+" + item.message.from`,
-		fieldCustomFields: `{"message": item.?message.text.body}`,
-		fieldMetadata:     `merge([item.?message.referral, {"phone_number_id": item.?metadata.phone_number_id}])`,
-		fieldDeliveryID:   `item.message.id`,
+		"name":  `pick(item.?contact.profile, ["name"])`,
+		"phone": `"+" + item.message.from`,
+		// a text, the choice of a button or of a list, or the caption of a picture
+		fieldCustomFields: `{"message": first([item.?message.text.body, item.?message.button.text, ` +
+			`item.?message.interactive.button_reply.title, item.?message.interactive.list_reply.title, ` +
+			`item.?message.image.caption])}`,
+		fieldMetadata:   `merge([item.?message.referral, {"phone_number_id": item.?metadata.phone_number_id}])`,
+		fieldDeliveryID: `item.message.id`,
 	},
 	Razorpay: {
 		"name": `first([body.?payload.payment_link.entity.customer.name, pick(` + razorpayNotes +

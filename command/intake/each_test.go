@@ -38,6 +38,19 @@ func TestSplit_WhatsApp(t *testing.T) {
 	require.Contains(t, got[1], `"phone":"+6593334444"`)
 	require.Contains(t, got[1], `"ctwa_clid":"ARAk"`)
 
+	for text, want := range map[string]string{
+		`"type":"interactive","interactive":{"type":"button_reply","button_reply":{"id":"1","title":"Yes"}}`: "Yes",
+		`"type":"interactive","interactive":{"type":"list_reply","list_reply":{"id":"1","title":"Gold"}}`:    "Gold",
+		`"type":"button","button":{"payload":"p","text":"Call me"}`:                                          "Call me",
+		`"type":"image","image":{"id":"1","caption":"My roof"}`:                                              "My roof",
+	} {
+		mapped, wrong := m.Map(Request{
+			Body: []byte(`{"message":{"from":"919876512345","id":"wamid.3",` + text + `}}`), Item: true,
+		})
+		require.Empty(t, wrong)
+		require.JSONEq(t, `{"message":"`+want+`"}`, string(mapped.Body["customFields"]))
+	}
+
 	elements, whole, err = m.Split(Request{
 		Body: []byte(`{"entry":[{"changes":[{"field":"messages","value":{"statuses":[{"id":"1"}]}}]}]}`),
 	})

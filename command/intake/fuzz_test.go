@@ -24,6 +24,14 @@ func FuzzMap(f *testing.F) {
 	} {
 		f.Add(kind, "application/json", sample(f, name))
 	}
+	for _, name := range []string{"elementor.form", "unbounce.form", "wpforms.form"} {
+		f.Add(Form, "application/x-www-form-urlencoded", sample(f, "senders/"+name))
+	}
+	for _, name := range []string{"gravityforms.json", "tally.json"} {
+		f.Add(Form, "application/json", sample(f, "senders/"+name))
+	}
+	f.Add(Form, "application/json",
+		[]byte(`{"phone": {"area": "98765", "phone": "43210"}, "f": {"a": {"value": 1, "type": "tel"}}}`))
 	f.Add(Form, "application/x-www-form-urlencoded", []byte("name=A&tel=1&a=%E9&a=2&_charset_=utf-8"))
 	f.Add(Form, "multipart/form-data; boundary=b",
 		[]byte("--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--\r\n"))
