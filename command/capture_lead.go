@@ -90,10 +90,8 @@ func (h *Handlers) dryRun(ctx context.Context, cmd CaptureLead) (LeadCaptured, e
 	if err := cmd.Admission.Confirm(ctx, h.directory); err != nil {
 		return LeadCaptured{}, err
 	}
-	onDraft := &Handlers{
-		store: draft.On(h.store), claims: h.claims, directory: h.directory, leads: h.leads,
-		holders: newCache[string, string](2), log: h.log, now: h.now, entropy: h.entropy,
-	}
+	onDraft := h.on(draft.On(h.store))
+	onDraft.leads, onDraft.holders = h.leads, newCache[string, string](2)
 	cmd.Keep = false
 	answer, err := onDraft.newCapture(cmd).answer(ctx)
 	if refused, ok := errors.AsType[*LeadRefused](err); ok && !refused.Replayed {

@@ -59,7 +59,7 @@ type Mapped struct {
 type ArrivalReceived struct {
 	ID       string
 	State    string // one of package arrival
-	Repeated bool   // the delivery id has this arrival from before
+	Repeated bool   // the delivery id has this arrival from before; nothing was appended
 	Position eventstore.Position
 }
 
@@ -97,15 +97,21 @@ func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (Arri
 		}
 	}
 	answer, err := c.receive(ctx, cmd)
+	if err == nil && answer.Repeated && answer.State == arrival.Quarantined {
+		answer, err = h.redeliver(ctx, cmd, account, answer)
+	}
 	if stale, is := errors.AsType[*staleError](err); is && stale.stream == cmd.Intake.Stream {
 		err = ErrIntakeChanged
 	}
 	return answer, err
 }
 
+// pending reports whether the content has to be fetched before the arrival is decided on.
+func (cmd ReceiveArrival) pending() bool { return cmd.Pending && !cmd.Mapped.Test && !cmd.Mapped.Skip }
+
 func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer ArrivalReceived, err error) {
 	answer.ID = event.ArrivalID(c.kept.stream)
-	if cmd.Pending && !cmd.Mapped.Test && !cmd.Mapped.Skip {
+	if cmd.pending() {
 		answer.State = arrival.Received
 		if answer.Position, err = c.appendUncaptured(ctx); err == nil {
 			return answer, nil
@@ -125,6 +131,7 @@ type kept struct {
 	since     time.Time          // of the stream's latest fact
 	before    []eventstore.Event // facts that are appended before the outcome
 	intake    eventstore.Write   // the check that its intake is as it was; zero without one
+	renewed   bool               // the facts before have new content
 	was       arrival.Arrival    // before; zero for a new one
 	ref       event.KeptArrival
 	record    event.ArrivalQuarantined  // of a quarantine, without reasons
@@ -256,7 +263,8 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 		}
 	}
 	reasons := arrival.Reasons(wrong)
-	if c.kept.was.State == arrival.Quarantined && slices.Equal(c.kept.was.Reasons, reasons) {
+	same := c.kept.was.State == arrival.Quarantined && slices.Equal(c.kept.was.Reasons, reasons)
+	if same && !c.kept.renewed {
 		return &Quarantined{Errors: wrong, ArrivalID: c.kept.was.ID} // nothing has changed
 	}
 	if c.kept.askPerson {
@@ -264,9 +272,13 @@ func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
 			return correctable
 		}
 	}
-	quarantined := c.kept.record
-	quarantined.Reasons, quarantined.Warnings = reasons, arrival.Warnings(c.kept.warnings())
-	position, err := c.appendUncaptured(ctx, quarantined)
+	var outcome []event.Data
+	if !same {
+		quarantined := c.kept.record
+		quarantined.Reasons, quarantined.Warnings = reasons, arrival.Warnings(c.kept.warnings())
+		outcome = []event.Data{quarantined}
+	}
+	position, err := c.appendUncaptured(ctx, outcome...)
 	if err != nil {
 		return err
 	}
@@ -316,5 +328,10 @@ func (c *capture) repeated(ctx context.Context, bound event.ClaimBound) error {
 	if err != nil {
 		return err
 	}
-	return &repeatedError{ArrivalReceived{ID: event.ArrivalID(bound.Stream), Repeated: true, Position: last.Position}}
+	before := ArrivalReceived{ID: event.ArrivalID(bound.Stream), Repeated: true, Position: last.Position}
+	switch last.Type {
+	case event.ArrivalQuarantined{}.EventType(), event.ArrivalRedelivered{}.EventType():
+		before.State = arrival.Quarantined
+	}
+	return &repeatedError{before}
 }

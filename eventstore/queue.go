@@ -84,7 +84,7 @@ func NewQueue(engine AppendGroup, options QueueOptions) *Queue {
 // Append implements Store. If the context is done while the append waits for a group, nothing was written and the error
 // is the context's own. If it is done later, the error is ErrUnavailable too, because the append may still be written.
 func (q *Queue) Append(ctx context.Context, writes ...Write) (Position, error) {
-	size, err := validate(writes)
+	size, err := Size(writes)
 	if err == nil {
 		err = ctx.Err()
 	}

@@ -12,12 +12,14 @@ import (
 const (
 	// MaxStreamName is the longest name of a stream in bytes.
 	MaxStreamName = 256
-	// MaxEventData is the maximum size of one event's data in bytes. EventStoreDB rejects appends over 1 MiB, and a log
-	// must fit either engine.
+	// MaxEventData is the maximum size of one event's data in bytes. EventStoreDB rejects larger ones, and a log must
+	// fit either engine.
 	MaxEventData = 1000 << 10
 	// MaxAppend is the maximum size of an append in bytes: the data and metadata of all events, the names of their
 	// types and streams, and its checks.
-	MaxAppend = 1 << 20
+	MaxAppend = 8 << 20
+	// MaxAnywhere is the maximum size of an append that every engine takes. EventStoreDB rejects larger ones.
+	MaxAnywhere = 1 << 20
 )
 
 // Bytes of an event, a metadata field and a check in an append in addition to their texts.
@@ -29,12 +31,12 @@ const (
 
 // Validate returns ErrInvalid for malformed writes. Stores call it first; Queue.Append does.
 func Validate(writes []Write) error {
-	_, err := validate(writes)
+	_, err := Size(writes)
 	return err
 }
 
-// validate also returns the size of the append.
-func validate(writes []Write) (size int, err error) {
+// Size returns the size of an append in bytes, which MaxAppend limits. The error is that of Validate.
+func Size(writes []Write) (size int, err error) {
 	seen := make(map[string]struct{}, len(writes))
 	for _, w := range writes {
 		if err := validateName(w.Stream); err != nil {

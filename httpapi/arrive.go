@@ -208,12 +208,12 @@ func (x *exchange) split(raw event.ArrivalRaw, body []byte) (elements []intake.E
 	return elements, whole, err
 }
 
-// receiveElements appends an arrival for each element of a post. A failure leaves the later ones to the sender's next
-// attempt, which has no effect on the earlier ones. The answer has the first; a post without any, such as one about the
-// status of messages, leaves nothing.
+// receiveElements appends an arrival for each element of a post. The answer has the first; a post without any, such as
+// one about the status of messages, leaves nothing.
 func (x *exchange) receiveElements(
 	raw event.ArrivalRaw, elements []intake.Element,
 ) (first command.ArrivalReceived, err error) {
+	post := make([]command.ReceiveArrival, len(elements))
 	for i, element := range elements {
 		own := raw
 		own.ContentType, own.Item, own.Post = "application/json", true, string(element.Post)
@@ -221,20 +221,12 @@ func (x *exchange) receiveElements(
 		if err != nil {
 			return first, err
 		}
-		received, err := x.keep(command.ReceiveArrival{
+		post[i] = command.ReceiveArrival{
 			DeliveryID: cmp.Or(mapped.DeliveryID, element.Of), Raw: own,
 			Mapped: x.unlessPaused(command.MappedBy(mapped, wrong)),
-		})
-		if err != nil {
-			return first, err
 		}
-		if i == 0 {
-			first = received
-		}
-		first.Position = max(first.Position, received.Position)
 	}
-	x.spendArrivals(len(elements) - 1)
-	return first, nil
+	return x.keepPost(post)
 }
 
 // receiveChanges appends an arrival for each lead that a post of Meta announces, and for each change that cannot be
@@ -250,6 +242,10 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 			Raw: x.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil},
 		})
 	}
+	if len(changes) > intake.MaxElements {
+		return first, intake.ErrElements
+	}
+	post := make([]command.ReceiveArrival, len(changes))
 	for i, change := range changes {
 		announced := command.ReceiveArrival{
 			DeliveryID: change.ID, Raw: x.raw().WithBody(change.Body), Mapped: x.unlessPaused(command.Mapped{}),
@@ -258,28 +254,38 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 		if change.Wrong != nil {
 			announced.Mapped.Wrong.Add("body", change.Wrong.Error())
 		}
-		received, err := x.keep(announced)
-		if err != nil {
-			return first, err
-		}
-		if i == 0 {
-			first = received
-		}
-		first.Position = max(first.Position, received.Position)
+		post[i] = announced
 	}
-	x.spendArrivals(len(changes) - 1)
-	return first, nil
+	return x.keepPost(post)
 }
 
 // keep appends an arrival at the intake.
 func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, error) {
-	settings := x.intake.State.Settings
-	cmd.Caller, cmd.IntakeID, cmd.Intake, cmd.Source = x.caller, x.intake.ID, x.intake.Check(), settings.Source
-	received, err := x.Commands.ReceiveArrival(x.ctx, cmd)
-	if err == nil {
-		x.metrics.arrivals.WithLabelValues(settings.Kind, cmp.Or(received.State, "repeated")).Inc()
+	return x.keepPost([]command.ReceiveArrival{cmd})
+}
+
+// keepPost appends all arrivals of a post at the intake, or none. The answer has the first, and the position of all.
+func (x *exchange) keepPost(post []command.ReceiveArrival) (first command.ArrivalReceived, err error) {
+	if len(post) == 0 {
+		return first, nil
 	}
-	return received, err
+	settings := x.intake.State.Settings
+	for i := range post {
+		cmd := &post[i]
+		cmd.Caller, cmd.IntakeID, cmd.Intake, cmd.Source = x.caller, x.intake.ID, x.intake.Check(), settings.Source
+	}
+	all, err := x.Commands.ReceivePost(x.ctx, post)
+	if err != nil {
+		return first, err
+	}
+	first = all[0]
+	for _, received := range all {
+		state := cmp.Or(received.State, "repeated")
+		x.metrics.arrivals.WithLabelValues(settings.Kind, state).Inc()
+		first.Position = max(first.Position, received.Position)
+	}
+	x.spendArrivals(len(post) - 1)
+	return first, nil
 }
 
 // unlessPaused makes a paused intake quarantine what would be captured.

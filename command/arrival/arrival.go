@@ -85,6 +85,8 @@ func evolve(a Arrival, fact event.Fact) Arrival {
 		}
 	case event.ArrivalFetched:
 		a.Raw, a.Fetched = data.Raw, true
+	case event.ArrivalRedelivered:
+		a.Raw, a.Fetched = data.Raw, false
 	case event.ArrivalCaptured:
 		a.become(Captured)
 		a.LeadID, a.EventID, a.Merged, a.Warnings = data.LeadID, data.EventID, data.Merged, data.Warnings

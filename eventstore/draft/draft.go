@@ -1,10 +1,11 @@
-// Package draft is a log for dry runs. Its appends are read after the events of the log below, but are only in memory.
-// The log below is never written to.
+// Package draft is a log for dry runs, and for decisions that are appended together. Its appends are read after the
+// events of the log below, but are only in memory. The log below is never written to.
 package draft
 
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 
 	"github.com/leadlog/leadlog/eventstore"
@@ -13,7 +14,11 @@ import (
 // Store is a draft on a store. It keeps all its appends in memory. Subscriptions, the head and the epoch are those of
 // the log below, without the draft.
 type Store struct {
-	eventstore.Store // the log below
+	eventstore.Store      // the log below
+	presumes         bool // that streams are as appends expect them
+
+	writes []eventstore.Write // all appends as one
+	index  map[string]int     // of the write of a stream
 
 	mu       sync.Mutex
 	streams  map[string]*stream
@@ -32,7 +37,35 @@ func (s *stream) end() eventstore.Expected {
 
 // On returns an empty draft on a log.
 func On(below eventstore.Store) *Store {
-	return &Store{Store: below, streams: map[string]*stream{}}
+	return &Store{Store: below, streams: map[string]*stream{}, index: map[string]int{}}
+}
+
+// Presuming returns an empty draft on a log whose streams are not looked up: an append to one that the draft has not
+// changed always passes. An append of Writes then tells whether it was right.
+func Presuming(below eventstore.Store) *Store {
+	s := On(below)
+	s.presumes = true
+	return s
+}
+
+// Writes returns all appends of the draft as one append to the log below. It fails there when a stream is not as the
+// first append that named it expected.
+func (s *Store) Writes() []eventstore.Write {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+// note adds a write to those of the draft. The caller holds the lock.
+func (s *Store) note(w eventstore.Write) {
+	i, known := s.index[w.Stream]
+	if !known {
+		s.index[w.Stream] = len(s.writes)
+		w.Events = slices.Clip(w.Events)
+		s.writes = append(s.writes, w)
+		return
+	}
+	s.writes[i].Events = append(s.writes[i].Events, w.Events...)
 }
 
 // Append implements eventstore.Store, except that repeated appends are not idempotent: the result of an append to a
@@ -61,13 +94,15 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 	}
 	for i, w := range writes {
 		s.add(w, below[i])
+		s.note(w)
 	}
 	return s.position, nil
 }
 
-// endBelow returns the end of a write's stream on the log below, or for a check without events, the expected one.
+// endBelow returns the end of a write's stream on the log below, or the expected one if that is presumed or the write is
+// a check.
 func (s *Store) endBelow(ctx context.Context, w eventstore.Write) (eventstore.Expected, error) {
-	if len(w.Events) == 0 || s.known(w.Stream) != nil {
+	if len(w.Events) == 0 || s.presumes && w.Expect != eventstore.Any || s.known(w.Stream) != nil {
 		return w.Expect, nil
 	}
 	last, err := s.Store.Last(ctx, w.Stream)

@@ -145,8 +145,8 @@ func recordSize(e eventstore.Event, metadata []byte) int {
 }
 
 func checkSize(size int) error {
-	if size > eventstore.MaxAppend {
-		return fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid, size, eventstore.MaxAppend)
+	if size > eventstore.MaxAnywhere {
+		return fmt.Errorf("%w: an append of %d bytes, at most %d", eventstore.ErrInvalid, size, eventstore.MaxAnywhere)
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 	}
 	s.queue = eventstore.NewQueue(s.appendGroup, eventstore.QueueOptions{
 		Groups: lockedGroups, Appends: 1,
-		Bytes: eventstore.MaxAppend, Waiting: 4096, Timeout: 3 * s.timeout,
+		Bytes: eventstore.MaxAnywhere, Waiting: 4096, Timeout: 3 * s.timeout,
 	})
 	s.conn.connected = s.connected
 	s.closing, s.close = context.WithCancelCause(context.Background())

@@ -38,6 +38,11 @@ type ArrivalFetched struct {
 	Raw ArrivalRaw `json:"raw" personal:"content"`
 }
 
+// ArrivalRedelivered records that the sender delivered a quarantined arrival again. It replaces the content.
+type ArrivalRedelivered struct {
+	Raw ArrivalRaw `json:"raw" personal:"content"`
+}
+
 // ArrivalCaptured records that the arrival became a lead or was merged into one.
 type ArrivalCaptured struct {
 	LeadID  string `json:"leadId" personal:"no"`
@@ -102,6 +107,7 @@ type ArrivalExpired struct{}
 
 func (ArrivalReceived) EventType() string    { return "arrival.received.v1" }
 func (ArrivalFetched) EventType() string     { return "arrival.fetched.v1" }
+func (ArrivalRedelivered) EventType() string { return "arrival.redelivered.v1" }
 func (ArrivalCaptured) EventType() string    { return "arrival.captured.v1" }
 func (ArrivalRefused) EventType() string     { return "arrival.refused.v1" }
 func (ArrivalQuarantined) EventType() string { return "arrival.quarantined.v1" }

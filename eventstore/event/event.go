@@ -149,6 +149,7 @@ var catalogue = newCatalogue(
 	entryOf[VisitorForgotten](),
 	entryOf[ArrivalReceived](),
 	entryOf[ArrivalFetched](),
+	entryOf[ArrivalRedelivered](),
 	entryOf[ArrivalCaptured](),
 	entryOf[ArrivalRefused](),
 	entryOf[ArrivalQuarantined](),

@@ -235,6 +235,7 @@ func samples() []Data {
 			ExpiresAt: at.AddDate(0, 0, 30), DeliveryID: "d-1", Raw: raw,
 		},
 		ArrivalFetched{Raw: raw},
+		ArrivalRedelivered{Raw: raw},
 		ArrivalCaptured{
 			LeadID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", EventID: "01JQKXZ8V4W9H6M3T2R5N7P0AD", Merged: true,
 			Warnings: warnings,
@@ -374,7 +375,7 @@ func TestTrailTypes_ListEveryAct(t *testing.T) {
 	t.Parallel()
 	others := Types(
 		LeadCreated{}, LeadMerged{}, LeadUpdated{}, LeadJoinedInto{}, LeadRefused{}, VisitorActed{}, VisitorForgotten{},
-		ArrivalReceived{}, ArrivalFetched{}, ArrivalCaptured{}, ArrivalRefused{}, ArrivalQuarantined{},
+		ArrivalReceived{}, ArrivalFetched{}, ArrivalRedelivered{}, ArrivalCaptured{}, ArrivalRefused{}, ArrivalQuarantined{},
 		ArrivalResubmitted{}, ArrivalDiscarded{}, ArrivalExpired{},
 		ClaimTaken{}, ClaimReleased{}, ClaimBound{}, ClaimKeyFixed{}, OriginFixed{}, TokenUsed{},
 	)

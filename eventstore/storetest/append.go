@@ -148,7 +148,7 @@ func severalStreamsTests() []test {
 		{"largest append", func(t *testing.T, l log) {
 			one, two, events := newStream(), newStream(), newEvents(2)
 			for i := range events {
-				events[i].Data = []byte(`"` + strings.Repeat("x", eventstore.MaxAppend/2-2000) + `"`)
+				events[i].Data = []byte(`"` + strings.Repeat("x", eventstore.MaxAnywhere/2-2000) + `"`)
 			}
 			l.append(t, write(one, eventstore.NoStream, events[0]), write(two, eventstore.NoStream, events[1]),
 				eventstore.Check(newStream(), eventstore.NoStream))
@@ -390,13 +390,13 @@ func invalidTests() []test {
 			e.Data = bytes.Repeat([]byte("1"), eventstore.MaxEventData+1)
 		})),
 		refused("append too large", func(good string) []eventstore.Write {
-			half := newEvents(2)
-			for i := range half {
-				half[i].Data = []byte(`"` + strings.Repeat("x", eventstore.MaxAppend/2) + `"`)
+			large := newEvents(eventstore.MaxAppend/eventstore.MaxEventData + 1)
+			for i := range large {
+				large[i].Data = []byte(`"` + strings.Repeat("x", eventstore.MaxEventData-2) + `"`)
 			}
 			return []eventstore.Write{
-				write(good, eventstore.NoStream, half[0]),
-				write(newStream(), eventstore.NoStream, half[1]),
+				write(good, eventstore.NoStream, large[0]),
+				write(newStream(), eventstore.NoStream, large[1:]...),
 			}
 		}),
 	}
