@@ -79,7 +79,7 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
-	report, err := source.Survey(target.Rules(), time.Now())
+	report, err := source.Survey(target.Settings(), time.Now())
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Field is what the name of a column or of a form's field means: a field of a capture, metadata.KEY, or one of those
-// below that a capture has in another form.
+// Field is what the name of a column or of a form's field means: a field of a capture, metadata.KEY, consent.PURPOSE,
+// optOut.PURPOSE, or one of those below that a capture has in another form.
 type Field string
 
 // Fields that a name can mean, beside metadata.KEY.
@@ -30,7 +30,7 @@ const (
 	FieldTemperature  Field = "leadTemperature"
 	FieldValue        Field = "opportunityValue"
 	FieldReceivedAt   Field = "receivedAt" // when the person came
-	FieldConsent      Field = "consent"
+	FieldConsent      Field = "consent"    // whose purpose is the name
 	FieldVisitorID    Field = "visitorId"
 	FieldSource       Field = "metadata.source"
 	// FieldNotPerson is a contact, or a name, of something else than the person: a fax, a company, an owner. It is a
@@ -50,6 +50,33 @@ func (f Field) Kind() Field {
 		return FieldPhone
 	}
 	return ""
+}
+
+// Consent returns the purpose of a consent, which FieldConsent does not know, and whether the field has its withdrawal.
+func (f Field) Consent() (purpose string, optOut, is bool) {
+	if f == FieldConsent {
+		return "", false, true
+	}
+	if purpose, is = strings.CutPrefix(string(f), "consent."); is {
+		return purpose, false, true
+	}
+	purpose, optOut = strings.CutPrefix(string(f), "optOut.")
+	if !optOut {
+		return "", false, false
+	}
+	return purpose, true, true
+}
+
+// Granted reads the value of a consent: yes or no in the languages of FieldOf, a mark, or the words of an export.
+func Granted(text string) (granted, known bool) {
+	switch trim(text) {
+	case "✓", "✔", "☑", "✅":
+		return true, true
+	case "✗", "✘", "☐", "❌":
+		return false, true
+	}
+	granted, known = namedBy.granted[nameKey(text)]
+	return granted, known
 }
 
 // Rank orders the fields that have one kind of contact, or a country: of several in one arrival, the lowest counts
@@ -195,13 +222,16 @@ func fieldOfKey(key string) Field {
 		case slices.Contains(ofPerson, field):
 			return field
 		}
+		if _, _, is := namedBy.field(short).Consent(); is {
+			return namedBy.field(short)
+		}
 	}
 	return ""
 }
 
 // ofPerson are the fields, beside contacts, whose names other words may precede.
 var ofPerson = []Field{
-	FieldName, FieldFirstName, FieldLastName, nameOrFirst, nameOrLast, FieldCountry, FieldPhoneCountry, FieldConsent,
+	FieldName, FieldFirstName, FieldLastName, nameOrFirst, nameOrLast, FieldCountry, FieldPhoneCountry,
 }
 
 // field returns the field that a key names. Of contacts a digit may follow: email2 is a further one, and phone1 the
@@ -247,8 +277,9 @@ var dictionaryTable string
 
 // names are the lines of the dictionary, by nameKey.
 type names struct {
-	fields map[string]Field
-	before []string
+	fields  map[string]Field
+	granted map[string]bool // values of consents
+	before  []string
 }
 
 var namedBy = func() names {
@@ -260,7 +291,7 @@ var namedBy = func() names {
 }()
 
 func parseDictionary(table string) (names, error) {
-	parsed := names{fields: make(map[string]Field, 1024)}
+	parsed := names{fields: make(map[string]Field, 1024), granted: map[string]bool{}}
 	number := 0
 	for line := range strings.Lines(table) {
 		number++
@@ -274,8 +305,12 @@ func parseDictionary(table string) (names, error) {
 		}
 		for name := range strings.SplitSeq(columns[2], ",") {
 			key := nameKey(name)
-			if columns[0] == "before" {
+			switch columns[0] {
+			case "before":
 				parsed.before = append(parsed.before, key)
+				continue
+			case "yes", "no":
+				parsed.granted[key] = columns[0] == "yes"
 				continue
 			}
 			if other, known := parsed.fields[key]; key == "" || known && other != Field(columns[0]) {

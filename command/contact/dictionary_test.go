@@ -1,6 +1,7 @@
 package contact
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ var exports = map[string]string{
 	"Salesforce": "First Name=firstName\tLast Name=lastName\tTitle\tCompany / " +
 		"Account\tPhone=phone\tMobile=mobile\tFax=notPerson\tEmail=email\t" +
 		"Lead Source=metadata.source\tLead Status=status\tRating=leadTemperature\tLead Owner=notPerson\tCreate " +
-		"Date=receivedAt\tEmail Opt Out\t" +
+		"Date=receivedAt\tEmail Opt Out=optOut.email\t" +
 		"Other Phone=otherPhone\tMailing Country=country",
 	"Zoho": "Record Id\tLead Owner=notPerson\tCompany\tFirst Name=firstName\tLast Name=lastName\tLead " +
 		"Name=name\tEmail=email\tPhone=phone\t" +
@@ -54,7 +55,7 @@ var exports = map[string]string{
 		"Lifecycle stage\tCreated at=receivedAt",
 	"Mailchimp": "Email Address=email\tFirst Name=firstName\tLast Name=lastName\tAddress\tPhone " +
 		"Number=phone\tBirthday\tMEMBER_RATING\t" +
-		"OPTIN_TIME=receivedAt\tOPTIN_IP=metadata.ip\tCONFIRM_TIME\tLATITUDE\tCC\tREGION\tLAST_CHANGED\tTAGS",
+		"OPTIN_TIME=receivedAt\tOPTIN_IP=metadata.ip\tCONFIRM_TIME=consent.email\tLATITUDE\tCC\tREGION\tLAST_CHANGED\tTAGS",
 	"Google Contacts": "First Name=firstName\tMiddle Name\tLast Name=lastName\tPhonetic First Name\tNickname\tFile " +
 		"As\tOrganization Name=notPerson\t" +
 		"Organization Title\tBirthday\tNotes\tLabels\tE-mail 1 - Label\tE-mail 1 - Value=email\tE-mail 2 - " +
@@ -121,11 +122,40 @@ func TestFieldOf_OtherNames(t *testing.T) {
 	for name, want := range map[string]Field{
 		"PHONE": FieldPhone, "(phone)": FieldPhone, "Nom": FieldName, "User name": FieldNotPerson,
 		"Email (2)": FieldEmail, "Email 2": FieldOtherEmail, "Phone 1": FieldPhone, "mobile_3": FieldOtherPhone,
+		"Unsubscribed from all email": "optOut.email", "Accepts Email Marketing": "consent.email", "Opt-In": "consent.marketing",
+		"I agree": FieldConsent, "Your marketing consent": "consent.marketing", "DSGVO": "consent.privacy",
 		"Te\u0301le\u0301phone": FieldPhone, "utm_source": "metadata.utm_source",
 	} {
 		field, known := FieldOf(name)
 		require.True(t, known, name)
 		require.Equal(t, want, field, name)
+	}
+}
+
+func TestField_Consent(t *testing.T) {
+	t.Parallel()
+	for field, want := range map[Field]string{
+		FieldConsent: " false true", "consent.email": "email false true", "optOut.email": "email true true",
+		FieldEmail: " false false", "": " false false", "consentx": " false false",
+	} {
+		purpose, optOut, is := field.Consent()
+		require.Equal(t, want, fmt.Sprint(purpose, " ", optOut, " ", is), field)
+	}
+}
+
+func TestGranted_Values(t *testing.T) {
+	t.Parallel()
+	for _, yes := range []string{"yes", "TRUE", "1", " granted ", "Ja", "sí", "हाँ", "✓", "SUBSCRIBED", "Opted-in"} {
+		granted, known := Granted(yes)
+		require.True(t, granted && known, yes)
+	}
+	for _, no := range []string{"No", "false", "0", "nein", "Não", "नहीं", "UNSUBSCRIBED", "never_subscribed", "✗"} {
+		granted, known := Granted(no)
+		require.True(t, !granted && known, no)
+	}
+	for _, other := range []string{"", "maybe", "2", "yes but", "2026-09-12"} {
+		_, known := Granted(other)
+		require.False(t, known, other)
 	}
 }
 

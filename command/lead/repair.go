@@ -53,6 +53,47 @@ func Repaired(body map[string]jsontext.Value, rules Rules, asked bool) (map[stri
 	return r.body, r.warnings
 }
 
+// Unaliased returns a body with every field under its own name, as Repaired reads it.
+func Unaliased(body map[string]jsontext.Value) map[string]jsontext.Value {
+	plain := map[string]jsontext.Value{}
+	for _, name := range append(FieldNames(), "metadata") {
+		if value, given := body[name]; given {
+			plain[name] = value
+		}
+	}
+	for _, key := range slices.Backward(nameAliases) {
+		if value := body[key]; contact.ParseName(Scalar(value)) != "" {
+			plain["name"] = value
+		}
+	}
+	for _, key := range slices.Backward(visitorAliases) {
+		if value := body[key]; !empty(value) {
+			plain["visitorId"] = value
+		}
+	}
+	custom := map[string]jsontext.Value{}
+	for key, value := range body {
+		if _, ours := reserved[key]; !ours {
+			custom[key] = value
+		}
+	}
+	for _, key := range slices.Backward(customAliases) {
+		members, err := Members(body[key])
+		if err != nil && !empty(body[key]) {
+			custom[key] = body[key] // is kept as it is
+		}
+		for name, value := range members {
+			if !empty(value) {
+				custom[name] = value
+			}
+		}
+	}
+	if len(custom) > 0 {
+		plain["customFields"] = objectOf(custom)
+	}
+	return plain
+}
+
 // repair is a body while it is repaired.
 type repair struct {
 	body     map[string]jsontext.Value

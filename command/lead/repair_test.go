@@ -211,3 +211,18 @@ func TestDecide_KeepsPersonWithoutSurplus(t *testing.T) {
 		{Field: "metadata", Message: "must come to at most 64 keys and 32 KiB with what the lead has"},
 	}, wrong)
 }
+
+func TestUnaliased_FieldsUnderOwnNames(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{}`: `{}`,
+		`{"phone":1,"name":"{{name}}","contactName":"Asha","full_name":"x","visitor_id":"v","leadId":"l"}`: `{"name":"Asha",` +
+			`"phone":1,"visitorId":"v"}`,
+		`{"a":1,"b":2,"fields":{"a":3,"c":null},"customFields":{"a":4}}`: `{"customFields":{"a":4,"b":2}}`,
+		`{"customFields":"x","metadata":7}`:                              `{"customFields":{"customFields":"x"},"metadata":7}`,
+	} {
+		members, err := ParseObject([]byte(body))
+		require.NoError(t, err)
+		require.JSONEq(t, want, string(objectOf(Unaliased(members))), body)
+	}
+}

@@ -43,6 +43,7 @@ type Columns struct {
 	phones, emails   []int                   // likewise, of a kind
 	country          []int                   // of the phone, then of the person
 	custom, metadata []int
+	consents         []int
 	dates            dateOrder
 	now              time.Time
 }
@@ -53,7 +54,8 @@ type column struct {
 	key     string // of the custom field that it becomes, if its value is not used
 	given   bool   // by Options
 	asIs    bool   // a contact of something else, or an id: its values are no reason to ask
-	dropped bool   // one of too many
+	consent consentColumn
+	dropped bool // one of too many
 }
 
 // MapColumns finds the field of each column: as the options say, else by its name. A column with an unknown name is a
@@ -75,7 +77,11 @@ func MapColumns(header []string, options Options) (*Columns, error) {
 			col.field, col.asIs = customFields+"."+col.key, true
 		case field == contact.FieldNotPerson, strings.HasSuffix(plain(name), "id") && field == "":
 			col.field, col.asIs = customFields+"."+col.key, true
-		case field == contact.FieldConsent, field == "":
+		case consentPart(name) != "" && lead.Length(purposeIn(name)) <= lead.MaxPurpose:
+			col.field = consentPart(name) + "." + purposeIn(name)
+		case field == contact.FieldConsent:
+			col.field = "consent." + cutText(name, lead.MaxPurpose)
+		case field == "":
 			if col.field = customFields + "." + col.key; isParent(name) {
 				col.field = parentOf(name)
 			}
@@ -221,12 +227,19 @@ func FieldNames() []string {
 }
 
 func choices() []string {
-	return append(FieldNames(), metadata+".KEY", customFields+".KEY", "or nothing, to be left out")
+	return append(FieldNames(), metadata+".KEY", customFields+".KEY", "consent.PURPOSE", "optOut.PURPOSE",
+		"or nothing, to be left out")
 }
 
 func valid(field string) bool {
 	if parent, key, nested := strings.Cut(field, "."); nested {
-		return key != "" && (parent == metadata || parent == customFields)
+		switch parent {
+		case metadata, customFields:
+			return key != ""
+		case "consent", "optOut":
+			return key != "" && lead.Length(key) <= lead.MaxPurpose
+		}
+		return false
 	}
 	return field == leftOut || slices.Contains(FieldNames(), field)
 }
@@ -244,7 +257,9 @@ func (c *Columns) index() {
 			c.emails = append(c.emails, i)
 		case field == contact.FieldPhoneCountry, field == contact.FieldCountry:
 			c.country = append(c.country, i)
-		case strings.HasPrefix(col.field, customFields+"."):
+		case c.setConsent(i):
+			c.consents = append(c.consents, i)
+		case strings.HasPrefix(c.columns[i].field, customFields+"."):
 			c.custom = append(c.custom, i)
 		case strings.HasPrefix(col.field, metadata+"."):
 			c.metadata = append(c.metadata, i)

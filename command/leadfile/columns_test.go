@@ -281,7 +281,7 @@ func TestColumns_Mapping(t *testing.T) {
 		`there is no column "Fax"; the file has ["Name" "Tel." "Mobile"`: {"Fax": "phone"},
 		`there is no field "phones": a column may be name, firstName, lastName, phone, email, status, ` +
 			`leadTemperature, opportunityValue, ` +
-			`visitorId, receivedAt, country, metadata, customFields, metadata.KEY, customFields.KEY, or nothing, to ` +
+			`visitorId, receivedAt, country, metadata, customFields, metadata.KEY, customFields.KEY, consent.PURPOSE, optOut.PURPOSE, or nothing, to ` +
 			`be left out`: {"Mobile": "phones"},
 		`there is no field "lead.phone"`: {"Mobile": "lead.phone"},
 		`there is no field "metadata."`:  {"Mobile": "metadata."},

@@ -1,6 +1,7 @@
 package leadfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -73,6 +74,7 @@ func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
 		id := withoutMetaPrefix(strings.TrimSpace(cell))
 		return id, lead.Length(id) <= 200
 	})
+	b.readConsents()
 	b.campaign()
 	for _, i := range c.custom {
 		b.keep(i, b.cells[i])
@@ -89,6 +91,8 @@ type builder struct {
 	metadata map[string]jsontext.Value
 	custom   map[string]jsontext.Value
 	warnings field.Warnings
+
+	consentedAt time.Time // zero: no column of a consent has a time
 }
 
 func (b *builder) warn(column int, code, message string) {
@@ -128,21 +132,48 @@ func (b *builder) contacts() {
 		}
 	}
 	hint := contact.Hint{From: contact.File, Country: country}
-	phone := b.contact(b.phones, func(text string) (string, bool, bool) {
-		if contact.PlaceholderPhone(text) {
-			return "", false, true
+	ignored := b.rules.Ignored
+	phone := b.contact(b.phones, func(text string) (string, reading) {
+		if contact.PlaceholderPhone(text) && !ignored.HasDigits(text) {
+			return "", placeholder
 		}
 		phone, err := contact.ParsePhone(wholeNumber.ReplaceAllString(text, "$1"), b.rules.Region, hint)
-		return phone, err == nil, contact.PlaceholderPhone(phone)
+		switch {
+		case ignored.HasPhone(phone), err != nil && ignored.HasDigits(text):
+			return phone, ignoredContact
+		case err != nil:
+			return phone, wrong
+		case contact.PlaceholderPhone(phone):
+			return phone, placeholder
+		}
+		return phone, usable
 	})
-	email := b.contact(b.emails, func(text string) (string, bool, bool) {
+	email := b.contact(b.emails, func(text string) (string, reading) {
 		email, err := contact.ParseEmail(text)
-		return email, err == nil, contact.PlaceholderEmail(email)
+		switch {
+		case err != nil:
+			return email, wrong
+		case ignored.HasEmail(email):
+			return email, ignoredContact
+		case contact.PlaceholderEmail(email):
+			return email, placeholder
+		}
+		return email, usable
 	})
 	none := phone.value == "" && email.value == ""
 	b.set(contact.FieldPhone, phone, none)
 	b.set(contact.FieldEmail, email, none)
 }
+
+// reading is what a contact is good for.
+type reading int
+
+const (
+	usable reading = iota
+	wrong
+	placeholder    // of no person
+	ignoredContact // on the account's list
+)
 
 // set sets the contact of a kind. None says that the row has no usable one of either.
 func (b *builder) set(kind contact.Field, found chosen, none bool) {
@@ -152,6 +183,8 @@ func (b *builder) set(kind contact.Field, found chosen, none bool) {
 	case none && len(found.wrong) > 0:
 		b.plain[string(kind)] = b.cells[found.wrong[0]]
 		found.wrong = found.wrong[1:]
+	case none && found.ignored != "":
+		b.plain[string(kind)] = found.ignored
 	}
 	for _, i := range found.wrong {
 		b.warn(i, field.ValueUnreadable, "cannot be used as "+string(kind)+", and is kept as a custom field")
@@ -164,22 +197,23 @@ var wholeNumber = regexp.MustCompile(`^(\d+)\.0$`)
 
 // chosen is the contact of a kind, and the columns with values that cannot be used.
 type chosen struct {
-	value string
-	wrong []int
+	value   string
+	wrong   []int
+	ignored string // the first that is on the account's list
 }
 
 // separators separate several contacts in one cell.
 var separators = strings.NewReplacer(":::", "\n", ";", "\n", ",", "\n", " / ", "\n", "|", "\n")
 
-// contact returns the first usable value of columns. Read returns one in canonical form, whether it can be used, and
-// whether it is of no person. The others become custom fields.
-func (b *builder) contact(columns []int, read func(text string) (value string, usable, absent bool)) (found chosen) {
+// contact returns the first usable value of columns. Read returns one in canonical form, and what it is good for. The
+// others become custom fields.
+func (b *builder) contact(columns []int, read func(text string) (string, reading)) (found chosen) {
 	for _, i := range columns {
 		cell := b.cells[i]
 		if contact.Placeholder(cell) {
 			continue
 		}
-		if value, usable, absent := read(cell); usable && !absent { // as most are
+		if value, as := read(cell); as == usable { // as most are
 			switch {
 			case found.value == "":
 				found.value = value
@@ -193,27 +227,30 @@ func (b *builder) contact(columns []int, read func(text string) (value string, u
 			parts = strings.Split(separators.Replace(cell), "\n")
 		}
 		var further []string
-		wrong := false
+		anyWrong := false
 		for _, part := range parts {
 			if part = strings.TrimSpace(part); contact.Placeholder(part) {
 				continue
 			}
-			value, usable, absent := read(part)
+			value, as := read(part)
 			switch {
-			case absent:
+			case as == placeholder:
 				b.warn(i, field.PlaceholderContact, "is the contact of no person, and was taken as absent")
-			case usable && found.value == "":
+			case as == ignoredContact:
+				found.ignored = cmp.Or(found.ignored, part)
+				b.warn(i, field.IgnoredContact, "is on the account's list of ignored contacts, and was taken as absent")
+			case as == usable && found.value == "":
 				found.value = value
-			case usable && value == found.value:
+			case as == usable && value == found.value:
 			default:
-				wrong = wrong || !usable
+				anyWrong = anyWrong || as == wrong
 				further = append(further, part)
 			}
 		}
 		switch {
-		case wrong && len(further) == len(parts):
+		case anyWrong && len(further) == len(parts):
 			found.wrong = append(found.wrong, i)
-		case wrong:
+		case anyWrong:
 			b.warn(i, field.ValueUnreadable, "has a part that cannot be used, and that is kept as a custom field")
 			b.keep(i, strings.Join(further, "; "))
 		case len(further) > 0:
@@ -306,7 +343,7 @@ func withoutMetaPrefix(id string) string { return metaPrefix.ReplaceAllString(id
 
 // campaign puts the columns of campaigns and clicks where an intake puts them.
 func (b *builder) campaign() {
-	size := 0
+	size := len(b.metadata[keyConsent])
 	for _, i := range b.Columns.metadata {
 		col := b.columns[i]
 		cell, key := b.cells[i], strings.TrimPrefix(col.field, metadata+".")
@@ -355,7 +392,7 @@ func (b *builder) keep(i int, cell string) {
 }
 
 func (b *builder) record() Record {
-	r := Record{DeliveryID: b.plain[deliveryID], Warnings: b.warnings}
+	r := Record{DeliveryID: b.plain[deliveryID], Warnings: b.warnings, ReceivedAt: b.consentedAt}
 	if at := b.plain[string(contact.FieldReceivedAt)]; at != "" {
 		r.ReceivedAt, _ = time.Parse(time.RFC3339Nano, at)
 	}

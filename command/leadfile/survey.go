@@ -18,9 +18,13 @@ type Survey struct {
 	Columns []SurveyedColumn
 	Rows    int // that were read without an error
 	Sampled int // of these, those whose values were examined
+	Old     int // rows of persons who came before the time of CountOld
 	columns *Columns
 	rules   lead.Rules
 	dates   []string
+
+	before, now time.Time
+	old         map[dateOrder]int // by each order of dates, which is known at the end
 }
 
 // SurveyedColumn is what a column becomes, and what it has.
@@ -31,7 +35,7 @@ type SurveyedColumn struct {
 	Filled   int      // cells that are not blank
 	Emails   int      // of the sampled rows, like the next two
 	Phones   int
-	sampled  int // cells that are not blank
+	sampled  int // cells that are neither blank nor placeholders
 }
 
 // NewSurvey returns a survey of no rows.
@@ -41,6 +45,25 @@ func (c *Columns) NewSurvey(rules lead.Rules) *Survey {
 		s.Columns[i] = SurveyedColumn{Name: col.name, Becomes: becomes(col.field)}
 	}
 	return s
+}
+
+// CountOld has rows counted of persons who came before a time.
+func (s *Survey) CountOld(before, now time.Time) {
+	s.before, s.now, s.old = before, now, map[dateOrder]int{}
+}
+
+// addOld counts a row for each order in which its person came before.
+func (s *Survey) addOld(cells []string) {
+	for _, order := range []dateOrder{{}, {monthFirst: true}} {
+		for _, i := range s.columns.of[contact.FieldReceivedAt] {
+			if at, ok := order.parse(strings.TrimSpace(withoutGuard(cells[i])), s.now); ok {
+				if at.Before(s.before) {
+					s.old[order]++
+				}
+				break
+			}
+		}
+	}
 }
 
 // becomes returns the field of a column as --map has it.
@@ -58,6 +81,9 @@ func becomes(field string) string {
 func (s *Survey) Add(cells []string) {
 	const examples, maxExample = 3, 24
 	s.Rows++
+	if s.old != nil {
+		s.addOld(cells)
+	}
 	sample := s.Rows <= sampled
 	if sample {
 		s.Sampled++
@@ -70,15 +96,17 @@ func (s *Survey) Add(cells []string) {
 		if col.Filled++; !sample {
 			continue
 		}
-		col.sampled++
 		cell = withoutGuard(cell)
 		if short := cutText(cell, maxExample); len(col.Examples) < examples && !slices.Contains(col.Examples, short) {
 			col.Examples = append(col.Examples, short)
 		}
-		switch {
-		case strings.Contains(cell, "@") && contact.LooksLikeEmail(cell):
+		if !contact.Placeholder(cell) {
+			col.sampled++
+		}
+		switch one := firstOf(cell); {
+		case strings.Contains(one, "@") && contact.LooksLikeEmail(one):
 			col.Emails++
-		case contact.LooksLikePhone(cell, s.rules.Region):
+		case contact.LooksLikePhone(one, s.rules.Region):
 			col.Phones++
 		}
 		if col.Becomes == string(contact.FieldReceivedAt) {
@@ -87,11 +115,21 @@ func (s *Survey) Add(cells []string) {
 	}
 }
 
+// firstOf returns the first contact of a cell that may have several.
+func firstOf(cell string) string {
+	if !strings.ContainsAny(cell, ":;,/|\n") {
+		return cell
+	}
+	first, _, _ := strings.Cut(separators.Replace(cell), "\n")
+	return strings.TrimSpace(first)
+}
+
 // Settle decides what depends on all rows: the order of dates, and which columns are left out because there are too
 // many.
 func (s *Survey) Settle(now time.Time) {
 	c := s.columns
 	c.now, c.dates = now, orderOf(s.dates, s.rules.Region)
+	s.Old = s.old[c.dates]
 	left := lead.MaxCustomFields - max(0, len(c.phones)+len(c.emails)-2)
 	for _, i := range c.custom {
 		if s.Columns[i].Filled == 0 {

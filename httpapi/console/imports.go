@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/leadfile"
 	"github.com/leadlog/leadlog/command/worker/importer"
@@ -172,9 +173,15 @@ func (v *visit) importScreen(found importer.Upload, message string) (screen, err
 			}
 			shown.Columns = append(shown.Columns, c)
 		}
-		shown.Fields = slices.DeleteFunc(leadfile.FieldNames(), func(name string) bool {
+		shown.Fields = append(slices.DeleteFunc(leadfile.FieldNames(), func(name string) bool {
 			return name == "metadata" || name == "customFields"
-		})
+		}), "metadata.source", "consent.marketing", "consent.email", "consent.sms", "consent.whatsapp", "consent.phone",
+			"optOut.email", "optOut.phone")
+		for _, chosen := range chosen.Map { // others that are in use
+			if chosen != "" && !slices.Contains(shown.Fields, chosen) {
+				shown.Fields = append(shown.Fields, chosen)
+			}
+		}
 	}
 	result := screen{name: "import", title: "Import of " + found.Name, data: shown, live: found.Task != "" && v.reads()}
 	if message != "" {
@@ -194,6 +201,7 @@ var importWarnings = map[string]string{
 	field.TemperatureUnknown:   "a temperature that is none was kept as a custom field",
 	field.ValueUnreadable:      "a value that cannot be used was kept as a custom field",
 	field.ValueShortened:       "a value or a column's name was too long, and was cut",
+	field.ConsentUnreadable:    "a consent is neither yes nor no, and was kept as a custom field",
 	field.FieldDropped:         "a field was more than a lead can have, and was left out",
 }
 
@@ -276,6 +284,11 @@ func importField(name string) string {
 	}
 	if key, is := strings.CutPrefix(name, "metadata."); is {
 		return "Metadata " + key
+	}
+	if purpose, optOut, is := contact.Field(name).Consent(); is && optOut {
+		return "Withdrawal of consent: " + purpose
+	} else if is {
+		return "Consent: " + purpose
 	}
 	return cmp.Or(importFields[name], name)
 }

@@ -118,17 +118,16 @@ func TestImport_JSONLines(t *testing.T) {
 	path := writeFile(t, "leads", "\ufeff"+`{"phone":"9876543210","metadata":{"source":"website"}}`+"\n\n"+
 		`{"phone":"9876543210","metadata":{"source":"website"}}`+"\nnope\n"+`{"phone":"9876543211",`+
 		`"note":"a\u0000"}`+"\n"+
-		`{"phone":"9876543212","status":"nowhere"}`)
+		`{"phone":"9876543212","status":"nowhere","full_name":"Asha","leadTemperature":7,"fields":"x"}`)
 	dry := launch(t, settings, "import", path, "--account", "acme", "--dry-run").exits(t, 1)
 	require.Equal(t,
-		"line 4: body must be a JSON object\nline 5: note must not contain NUL\nline 6: status must be one of the "+
-			"account's stages: new, contacted, qualified, negotiation, won, lost\n",
+		"line 4: body must be a JSON object\nline 5: note must not contain NUL\n",
 		dry.out.String())
 	for range 2 {
 		launch(t, settings, "import", path, "--account", "acme").exits(t, 1)
 		require.Equal(t, []string{
 			"1 201", "3 200", "4 400 body must be a JSON object", "5 400 note must not contain NUL",
-			"6 400 status must be one of the account's stages: new, contacted, qualified, negotiation, won, lost",
+			"6 201 STATUS_UNKNOWN TEMPERATURE_UNKNOWN",
 		}, readOutcomes(t, path+".outcome.csv"))
 	}
 	valid := writeFile(t, "leads.jsonl", `{"phone":"9876543219"}`)

@@ -15,7 +15,7 @@ import (
 	"strings"
 
 	"github.com/leadlog/leadlog/command"
-	"github.com/leadlog/leadlog/command/contact"
+	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
@@ -61,8 +61,8 @@ func NewTarget(
 	return Target{Handlers: handlers, Admission: admission}, err
 }
 
-// Rules are those that rows are read by.
-func (t Target) Rules() lead.Rules { return lead.RulesOf(t.Admission.Account.State, contact.File) }
+// Settings are those of the account.
+func (t Target) Settings() account.State { return t.Admission.Account.State }
 
 // recorder is the caller of the start and the end.
 func (t Target) recorder() command.Caller {

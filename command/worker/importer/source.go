@@ -16,6 +16,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
@@ -111,9 +115,10 @@ type Report struct {
 	Contacts  []string // why columns that become custom fields look like contacts
 }
 
-// Survey reads through the whole file once, so that nothing is imported from a file that cannot be read to its end.
-func (s *Source) Survey(rules lead.Rules, now time.Time) (Report, error) {
-	s.rules = rules
+// Survey reads through the whole file once, by the settings of the account, so that nothing is imported from a file that
+// cannot be read to its end.
+func (s *Source) Survey(settings account.State, now time.Time) (Report, error) {
+	s.rules = lead.RulesOf(settings, contact.File)
 	if s.encoding == nil {
 		for _, err := range s.jsonTexts() {
 			if err != nil {
@@ -127,7 +132,10 @@ func (s *Source) Survey(rules lead.Rules, now time.Time) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	survey := s.columns.NewSurvey(rules)
+	survey := s.columns.NewSurvey(s.rules)
+	if days := settings.RetentionDays; days > 0 {
+		survey.CountOld(now.AddDate(0, 0, -days), now)
+	}
 	for row, err := range table.Rows() {
 		if err != nil {
 			return Report{}, err
@@ -145,8 +153,13 @@ func (s *Source) Survey(rules lead.Rules, now time.Time) (Report, error) {
 	if survey.Sampled < survey.Rows {
 		r.Sampled = uint64(survey.Sampled)
 	}
+	if survey.Old > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d rows are of persons who came more than %d days ago, which is how "+
+			"long the account keeps leads: they will be erased within a day, unless their stage is kept",
+			survey.Old, settings.RetentionDays))
+	}
 	r.NoContact, r.Contacts = survey.Questions()
-	r.Headless = r.NoContact && s.columns.HeaderIsRow(rules.Region)
+	r.Headless = r.NoContact && s.columns.HeaderIsRow(s.rules.Region)
 	if r.NoContact && !r.Headless {
 		r.Skip = s.header()
 	}
@@ -414,12 +427,23 @@ func (s *Source) rows() iter.Seq2[row, error] {
 				} else {
 					row.key = s.key(row, seen)
 				}
+				if s.encoding == nil {
+					row.record.Body, row.record.Warnings = repaired(row.record.Body, s.rules)
+				}
 			}
 			if !yield(row, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// repaired returns a body, and if it is invalid, in a form that only the lack of a usable contact can make invalid.
+func repaired(body map[string]jsontext.Value, rules lead.Rules) (map[string]jsontext.Value, field.Warnings) {
+	if _, err := lead.ParseArrival(body, rules, lead.Client{}); err == nil {
+		return body, nil
+	}
+	return lead.Repaired(lead.Unaliased(body), rules, false)
 }
 
 // key returns the idempotency key of a row that no provider has named.

@@ -231,7 +231,7 @@ func (t *task) open(
 		return nil, target, Report{}, err
 	}
 	target.Actor, target.Merge = t.Actor, t.Settings.Merge
-	report, err := source.Survey(target.Rules(), t.Now())
+	report, err := source.Survey(target.Settings(), t.Now())
 	return source, target, report, err
 }
 
