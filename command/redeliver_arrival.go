@@ -17,7 +17,7 @@ import (
 func (h *Handlers) redeliver(
 	ctx context.Context, cmd ReceiveArrival, settings *Cached[account.State], before ArrivalReceived,
 ) (answer ArrivalReceived, err error) {
-	err = h.changeArrival(ctx, before.ID, func(ctx context.Context, of heldArrival) (err error) {
+	err = h.changeArrival(ctx, before.ID, func(ctx context.Context, of loadedArrival) (err error) {
 		answer = ArrivalReceived{ID: before.ID, Repeated: true, Position: before.Position}
 		if of.State != arrival.Quarantined || of.Deleted || of.Lost {
 			return nil

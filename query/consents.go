@@ -15,6 +15,7 @@ type Consent struct {
 	lead.GivenConsent
 	At         Timestamp  `json:"at"`
 	EventID    string     `json:"eventId"`
+	LeadID     string     `json:"-"` // that has the event
 	Credential Credential `json:"credential"`
 	IP         string     `json:"ip"`
 	UserAgent  string     `json:"userAgent"`
@@ -60,7 +61,7 @@ func (r *Reader) Consents(ctx context.Context, account, id string, current bool)
 
 func newConsent(c lead.OwnConsent) Consent {
 	shown := Consent{
-		GivenConsent: c.GivenConsent, At: Timestamp(c.At), EventID: c.Fact.ID.String(),
+		GivenConsent: c.GivenConsent, At: Timestamp(c.At), EventID: c.Fact.ID.String(), LeadID: event.LeadID(c.Fact.Stream),
 		Credential: newCredential(c.Fact.Metadata.Credential), IP: c.Fact.Metadata.IP,
 		UserAgent: c.Fact.Metadata.UserAgent,
 	}

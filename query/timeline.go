@@ -25,6 +25,7 @@ type Step struct {
 	Source     string // of an arrival
 	Credential Credential
 	Changes    []Change
+	Consents   map[string]bool // that it has, by purpose
 
 	EmailHeldBy  string // id of the lead that the arrival's email stays with
 	Joined, Into string // ids of the lead that became part of this one, and of the one that this became part of
@@ -108,7 +109,7 @@ func (r *Reader) LeadTimeline(ctx context.Context, account, id string, page Time
 func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.State) Step {
 	step := Step{
 		Event: NewEvent(recorded), Credential: newCredential(recorded.Metadata.Credential),
-		Changes: lead.Changes(&before, &after),
+		Changes: lead.Changes(&before, &after), Consents: event.PurposesOf(fact.Data).Consents,
 	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:

@@ -35,8 +35,9 @@ type leadPage struct {
 	Query    string                // of this page
 	Revealed bool                  // by the button
 	Masked   bool
-	Form     *leadForm   // nil: the user may not change it, or it is shown as it was earlier, or is part of another lead
-	Parts    *partsShown // nil: it is shown as it was earlier, or is part of another lead
+	Form     *leadForm      // nil: the user may not change it, or it is shown as it was earlier, or is part of another lead
+	Parts    *partsShown    // nil: it is shown as it was earlier, or is part of another lead
+	Consents *consentsShown // likewise
 }
 
 // Past reports whether the lead is shown as it was earlier.
@@ -99,6 +100,9 @@ func (v *visit) leadScreen(mask masker, posted func(leadForm) leadForm) (screen,
 		if shown.Parts, err = v.parts(p, timeline, mask); err != nil {
 			return screen{}, err
 		}
+		if shown.Consents, err = v.consents(p, timeline, mask); err != nil {
+			return screen{}, err
+		}
 		if v.identity.May("leads:write") {
 			form, err := v.leadForm(timeline.Lead)
 			if err != nil {
@@ -119,6 +123,7 @@ func (v *visit) leadScreen(mask masker, posted func(leadForm) leadForm) (screen,
 		page.calls = v.calls(v.get("leads:read", "This lead", at).withNote(unmasked),
 			v.get("leads:read", "Its events", at+"/events").withNote(oldestFirst+" "+unmasked),
 			v.get("leads:read", "Its sources", at+"/sources").withNote(unmasked),
+			v.get("leads:read", "Its consents", at+"/consents").withNote(unmasked),
 			v.get("leads:read", "Its touches", "/api/v1/crm/touches", "leadId", shown.Lead.LeadID))
 	}
 	return page, nil

@@ -64,6 +64,7 @@ func pages() []page {
 			unmasking((*visit).showSplit),
 		},
 
+		{post, "/leads/{id}/consents", leadsWrite, quota.Write, (*visit).recordConsent},
 		{get, "/leads/{id}/events/{event}/receipt.txt", leads, quota.Stream, (*visit).receipt},
 		{get, "/leads/{id}/events/{event}/evidence.json", leads, quota.StreamWrite, revealing((*visit).evidence)},
 

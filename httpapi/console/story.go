@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -109,6 +110,8 @@ func (t teller) event(s stepShown) (text string, won bool) {
 		text = "Captured again through " + t.cameBy(s) + ": " + orNothing(changes)
 	case "lead.released":
 		text = "The " + s.Released.Field + " " + s.Released.Old + " was released"
+	case "lead.consented":
+		text = consentsSaid(s.Consents)
 	case "lead.joined":
 		text = "Another lead was joined into this one: " + orNothing(changes)
 	case "lead.split":
@@ -126,6 +129,26 @@ func (t teller) event(s stepShown) (text string, won bool) {
 		}
 	}
 	return text, won
+}
+
+// consentsSaid returns the text of recorded consents.
+func consentsSaid(consents map[string]bool) string {
+	var given, withdrawn []string
+	for _, purpose := range slices.Sorted(maps.Keys(consents)) {
+		if consents[purpose] {
+			given = append(given, purpose)
+		} else {
+			withdrawn = append(withdrawn, purpose)
+		}
+	}
+	var said []string
+	if len(given) > 0 {
+		said = append(said, "Consent recorded: "+strings.Join(given, ", "))
+	}
+	if len(withdrawn) > 0 {
+		said = append(said, "Consent withdrawn: "+strings.Join(withdrawn, ", "))
+	}
+	return strings.Join(said, ". ")
 }
 
 func orNothing(changes string) string {
