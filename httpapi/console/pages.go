@@ -130,6 +130,7 @@ func pages() []page {
 
 		{get, "/settings", adminScope, quota.Read, (*visit).settingsPage},
 		{post, "/settings", adminScope, quota.Write, (*visit).changeSettings},
+		{post, "/settings/retention", adminScope, quota.Write, (*visit).changeRetention},
 		{post, "/settings/preview", adminScope, quota.Write, (*visit).previewSettings},
 
 		{get, "/projections", "", quota.Read, (*visit).projections},

@@ -21,6 +21,7 @@ type identityPage struct {
 	Unmasked        bool
 	Wrong           field.Errors
 	Preview         *identityPreview // nil: none was asked for
+	Retention       retentionShown
 }
 
 // identityPreview is what posted settings would change.
@@ -65,7 +66,10 @@ func (v *visit) settingsPage() (screen, error) {
 	})
 }
 
-func (v *visit) identityScreen(shown identityPage) (screen, error) {
+func (v *visit) identityScreen(shown identityPage) (_ screen, err error) {
+	if shown.Retention, err = v.retention(); err != nil {
+		return screen{}, err
+	}
 	page := screen{name: "settings", title: "Settings", data: shown}
 	if shown.Wrong != nil {
 		page.status = http.StatusBadRequest
