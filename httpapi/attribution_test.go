@@ -38,6 +38,9 @@ func TestAttribution_ModelsAndKeys(t *testing.T) {
 	s.capture(`{"phone":"9876543211","metadata":{"source":"website"}}`).is(http.StatusCreated)
 	path := leads + "/" + s.leadID(first)
 	won := s.as(http.MethodPatch, path, `{"status":"won"}`).is(http.StatusOK)
+	// A touch in the millisecond of the conversion counts.
+	converted := time.Now().UnixMilli()
+	require.Eventually(t, func() bool { return time.Now().UnixMilli() > converted }, time.Minute, time.Millisecond)
 	s.capture(`{"phone":"9876543210","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
 
 	for query, want := range map[string][]string{

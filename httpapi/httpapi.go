@@ -7,6 +7,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -68,6 +69,9 @@ type Options struct {
 	Exports int
 	// Streams bounds the concurrent reads of streams, an account to an eighth of them. 0 is a default.
 	Streams int
+	// OwnWriteTimeout bounds, from a write on, how long reads of the account wait for the views to show it. 0 is a
+	// second.
+	OwnWriteTimeout time.Duration
 
 	// Challenges verifies the challenges of forms; nil: at the providers' own addresses.
 	Challenges *challenge.Verifier
@@ -137,7 +141,7 @@ func New(o Options) http.Handler {
 		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
 		senders: quota.NewLocal(addressesKept, o.Now), tokens: newTokenIDs(o.Query.TokenIDs),
-		lastWrites: newLastWrites(o.Now), load: newLoad(o), metrics: newMetrics(o.Metrics),
+		lastWrites: newLastWrites(o.Now, cmp.Or(o.OwnWriteTimeout, time.Second)), load: newLoad(o), metrics: newMetrics(o.Metrics),
 		documents: newDocuments(o.BasePath),
 	}
 	registerLender(o.Metrics, a.quotas)

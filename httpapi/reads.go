@@ -50,10 +50,14 @@ func (x *exchange) waitFor(p *params, views ...string) error {
 
 // lastWrites has the log position of each account's last write through this process, so that a read after a write shows
 // the write without a minPosition.
+//
+// Reads wait for it only for a time from the write on. Views are normally milliseconds behind; when they are further
+// behind, the read is answered from an earlier state.
 type lastWrites struct {
-	now func() time.Time
-	mu  sync.Mutex
-	of  *simplelru.LRU[string, lastWrite]
+	now     func() time.Time
+	timeout time.Duration
+	mu      sync.Mutex
+	of      *simplelru.LRU[string, lastWrite]
 }
 
 type lastWrite struct {
@@ -61,16 +65,12 @@ type lastWrite struct {
 	at       time.Time
 }
 
-// ownWriteTimeout bounds, from the write on, how long reads wait for the views to show it. Views are normally
-// milliseconds behind; when they are further behind, the read is answered from an earlier state.
-const ownWriteTimeout = time.Second
-
-func newLastWrites(now func() time.Time) *lastWrites {
+func newLastWrites(now func() time.Time, timeout time.Duration) *lastWrites {
 	of, err := simplelru.NewLRU[string, lastWrite](accountsKept, nil)
 	if err != nil {
 		panic(err) // the size is a positive constant
 	}
-	return &lastWrites{now: now, of: of}
+	return &lastWrites{now: now, timeout: timeout, of: of}
 }
 
 func (l *lastWrites) note(account string, position eventstore.Position) {
@@ -88,7 +88,7 @@ func (l *lastWrites) recent(account string) (eventstore.Position, time.Duration)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last, _ := l.of.Peek(account)
-	return last.position, max(0, ownWriteTimeout-l.now().Sub(last.at))
+	return last.position, max(0, l.timeout-l.now().Sub(last.at))
 }
 
 // wrote sets the header with the log position of the caller's write, and records it as the account's last write.
@@ -100,7 +100,7 @@ func (x *exchange) wrote(position eventstore.Position) {
 	x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(position), 10))
 }
 
-// waitForOwnWrite waits until the views have reached the account's last write, for ownWriteTimeout at most, and not at
+// waitForOwnWrite waits until the views have reached the account's last write, as long as lastWrites says, and not at
 // all while too many requests wait. The request is answered in any case.
 func (x *exchange) waitForOwnWrite(waiting share, views ...string) {
 	position, left := x.lastWrites.recent(x.caller.Account)

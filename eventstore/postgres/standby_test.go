@@ -251,6 +251,11 @@ func TestStandby_ReadsFromStandby(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return pgtest.Value[string](t, conn, `SHOW synchronous_standby_names`) == "another"
 	}, testTimeout, 10*time.Millisecond)
+	// The append was committed once the standby had received it, before it was applied there.
+	written := pgtest.Value[string](t, admin(t, pair), `SELECT pg_current_wal_lsn()::text`)
+	require.Eventually(t, func() bool {
+		return pgtest.Value[bool](t, conn, `SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn`, written)
+	}, testTimeout, 10*time.Millisecond)
 	require.NoError(t, subscribedTo(t, open(t, postgres.Options{URL: pair.Standby.URL()}), 1))
 }
 
