@@ -321,8 +321,8 @@ func (r *tailReader) full(b bounds, p tailPage) bool {
 	return len(r.pages) > 0 && (r.events+len(p.events) > b.events || r.bytes+p.bytes > b.bytes)
 }
 
-// waitForSlow returns how long a full reader must wait before it drops a page that some follower has not taken. While no
-// follower wants more, it waits: nothing is gained by reading on.
+// waitForSlow returns how long a full reader must wait before it drops a page that some follower has not taken. While
+// no follower wants more, it waits: nothing is gained by reading on.
 func (r *tailReader) waitForSlow(b bounds) time.Duration {
 	wanted, until := false, r.started.Add(b.gather)
 	for f := range r.followers {

@@ -19,9 +19,8 @@ func (x *exchange) configureAccount() (answer, error) {
 	// A missing setting gets its default, so a misspelt name would reset it. The account as it was answered may be sent
 	// back.
 	body.only("name", "features", "stages", "region", "currency", "rateLimit", "rateBurst", "tokensSeeLeads",
-		"visitorDays", "quarantine", "quarantineDays", "wonStages",
-		"storagePerDay", "ignoredContacts", "sharedAfter", "retentionDays", "keepStages", "maskInConsole", "jwtNotBefore",
-		"accountId", "createdAt", "updatedAt")
+		"visitorDays", "quarantine", "quarantineDays", "wonStages", "storagePerDay", "ignoredContacts", "sharedAfter",
+		"retentionDays", "keepStages", "maskInConsole", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
 		Region: body.text("region"), Currency: body.text("currency"), RateLimit: body.number("rateLimit"),

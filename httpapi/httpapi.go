@@ -141,7 +141,8 @@ func New(o Options) http.Handler {
 		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
 		senders: quota.NewLocal(addressesKept, o.Now), tokens: newTokenIDs(o.Query.TokenIDs),
-		lastWrites: newLastWrites(o.Now, cmp.Or(o.OwnWriteTimeout, time.Second)), load: newLoad(o), metrics: newMetrics(o.Metrics),
+		lastWrites: newLastWrites(o.Now, cmp.Or(o.OwnWriteTimeout, time.Second)), load: newLoad(o),
+		metrics:   newMetrics(o.Metrics),
 		documents: newDocuments(o.BasePath),
 	}
 	registerLender(o.Metrics, a.quotas)

@@ -106,7 +106,7 @@ func TestTrail_SettingsOldAndNew(t *testing.T) {
 func TestTrail_ReadingOfPersonalData(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	lead := s.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com"}`).at("data", "leadId").(string)
+	lead := s.leadID(s.capture(`{"name":"Asha Rao","phone":"9876543210","email":"asha@example.com"}`))
 	other := s.capture(`{"name":"Bela","phone":"9876543211"}`).at("data", "leadId").(string)
 	read := func(path string) {
 		s.as(http.MethodGet, "/api/v1/crm/leads"+path, "").is(http.StatusOK)

@@ -91,7 +91,7 @@ func TestAccountReader_SeesOneAccount(t *testing.T) {
 				switch name {
 				case "account":
 					column = "account_id"
-				case "time_index", "conversion_state": // they belong to no account, so an account's reader may not read them
+				case "time_index", "conversion_state": // of no account, so an account's reader may not read them
 					continue
 				}
 				for account, conn := range map[string]*pgx.Conn{"acme": acme, "globex": globex} {

@@ -56,8 +56,8 @@ var (
 
 // selectRequired reports whether a commit of this session waits for a standby. Events that are read from a standby are
 // on a standby.
-const selectRequired = `current_setting('synchronous_standby_names') <> '' AND current_setting('synchronous_commit') NOT IN ('off', 'local')
-	AND NOT pg_is_in_recovery()`
+const selectRequired = `current_setting('synchronous_standby_names') <> ''
+	AND current_setting('synchronous_commit') NOT IN ('off', 'local') AND NOT pg_is_in_recovery()`
 
 // require records whether a standby is required. When the requirement is new, no position is known to be replicated.
 func (r *replicated) require(required bool) {

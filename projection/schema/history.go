@@ -58,7 +58,8 @@ func historiesOf(prefix string) string {
 	         SELECT a.lead_id AS asked, t.*, t.position AS since, t.stage AS own_stage, t.value AS own_value,
 	                (SELECT min(o.since) FROM ` + prefix + `touch_owner o WHERE o.position = t.position) AS until
 	           FROM asked a CROSS
-	           JOIN LATERAL (SELECT * FROM ` + prefix + `touch WHERE lead_id = a.lead_id AND lead_id <> '' OFFSET 0) AS t
+	           JOIN LATERAL (
+	                SELECT * FROM ` + prefix + `touch WHERE lead_id = a.lead_id AND lead_id <> '' OFFSET 0) AS t
 	          UNION ALL
 	         SELECT a.lead_id, t.*, o.since, '', '',
 	                (SELECT min(l.since) FROM ` + prefix + `touch_owner l WHERE l.position = o.position

@@ -49,7 +49,8 @@ func TestAttempt_RefreshesOldClaim(t *testing.T) {
 		VALUES ('another', 'acme', '` + receiver.URL + `/another', '{*}', false, false), ` +
 		`('w', 'acme', '` + receiver.URL + `/new', '{*}', false, false);
 		INSERT INTO delivery.origin (epoch, position) VALUES ('log', 5);
-		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at) VALUES ('fanout', 1, 'log', 4, now())`)
+		INSERT INTO delivery.checkpoint (projector, version, epoch, position, updated_at)
+		VALUES ('fanout', 1, 'log', 4, now())`)
 	done := courier.attempt(t.Context(), waiting)
 	require.Equal(t, queued, done.state, "the fan-out reads the log again: this may be an earlier URL")
 	require.False(t, done.attempted)

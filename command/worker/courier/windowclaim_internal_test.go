@@ -23,7 +23,9 @@ func claim(ws *windows, webhookIDs []string) {
 		}
 		for range rows {
 			if len(claimed) < total {
-				claimed = append(claimed, row{id: fmt.Sprint(id, "-", len(ws.unsaved), "-", len(claimed)), webhookID: id})
+				claimed = append(claimed, row{
+					id: fmt.Sprint(id, "-", len(ws.unsaved), "-", len(claimed)), webhookID: id,
+				})
 			}
 		}
 	}

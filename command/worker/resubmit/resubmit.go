@@ -142,8 +142,8 @@ func (w Worker) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// RunOnce processes a page of the oldest request of the account whose last turn is the longest ago. Worked is false when
-// there is none, or the view lags.
+// RunOnce processes a page of the oldest request of the account whose last turn is the longest ago. Worked is false
+// when there is none, or the view lags.
 func (w Worker) RunOnce(ctx context.Context) (worked bool, err error) {
 	c, err := w.claim(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {

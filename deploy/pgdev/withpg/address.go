@@ -22,8 +22,8 @@ type address struct {
 	lock *os.File
 }
 
-// reserveAddress returns the first address of the working directory that no other run holds. The kernel releases it when
-// the process ends.
+// reserveAddress returns the first address of the working directory that no other run holds. The kernel releases it
+// when the process ends.
 func reserveAddress() (*address, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
