@@ -54,7 +54,7 @@ func NewTail(store Store, decodes Filter) *Tail {
 	t := &Tail{
 		store: store, decodes: decodes, open: func(context.Context, []Recorded) error { return nil },
 		bounds: bounds{
-			events: 5000, bytes: 2 << 20, interval: 4 * time.Millisecond, gather: time.Second,
+			events: 3000, bytes: 2 << 20, interval: 4 * time.Millisecond, gather: time.Second,
 			maxWait: 5 * time.Second,
 		},
 	}

@@ -13,7 +13,7 @@ import (
 // A subscription reads so many positions at a time, first few, because their size is not known.
 const (
 	firstRange = 200
-	rangePage  = 2000
+	rangePage  = 1000
 )
 
 // Subscribe implements eventstore.Store. When the database cannot be reached, it ends with ErrUnavailable, and the
