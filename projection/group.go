@@ -124,11 +124,11 @@ func (g *group) run() {
 			}
 			f = g.tail.Follow(g.start())
 		}
-		if !behind {
-			g.maintain(f)
-		}
 		for _, s := range g.members {
 			s.analyze(f)
+		}
+		if !behind {
+			g.maintain(f)
 		}
 		if len(g.members) > 0 {
 			behind = g.page(wait, f)
@@ -205,7 +205,7 @@ func (g *group) due() <-chan time.Time {
 		if s.taken > s.checkpoint.position {
 			at(s.moved.Add(g.pace.checkpoints))
 		}
-		if s.written >= g.pace.bulk {
+		if s.written >= g.pace.bulk || s.derived > 0 {
 			at(time.Now().Add(MaintenancePause)) // the tables are to be analyzed
 		}
 		if s.maintenance != nil && s.maintenance.Pending() {

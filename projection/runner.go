@@ -362,6 +362,7 @@ type session struct {
 	maintenance Maintenance      // nil: the projector has none
 	maintainAt  time.Time        // maintenance is due no earlier
 	written     int              // events since the tables were last analyzed
+	derived     int              // those after which the derived tables are to be analyzed, after maintenance
 	analyzing   sync.WaitGroup
 	left        chan error // receives why the session has left its group
 }
@@ -460,13 +461,16 @@ type analyzer struct {
 }
 
 // analyze analyzes the view's tables in the background after many events, as an import writes them, once the view has
-// caught up.
+// caught up, and again once its derived tables have.
 func (s *session) analyze(f *eventstore.Follower) {
-	if s.written < s.pace.bulk || !f.Idle() || s.maintenance != nil && s.maintenance.Pending() {
+	pending := s.maintenance != nil && s.maintenance.Pending()
+	if !f.Idle() || s.written < s.pace.bulk && (s.derived == 0 || pending) {
 		return
 	}
-	written := s.written
-	s.written = 0
+	written := s.written + s.derived
+	if s.written, s.derived = 0, 0; pending {
+		s.derived = written
+	}
 	s.analyzing.Go(func() {
 		err := s.analyzer.run(s.ctx, s.log, s.projector.Tables(), written)
 		if err != nil && s.ctx.Err() == nil {
