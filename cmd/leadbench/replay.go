@@ -71,7 +71,7 @@ func (b *replayBenchmark) Run(ctx context.Context) error {
 			what: "events read through the store, and opened",
 			run:  func() (time.Duration, error) { return 0, readAll(ctx, l.opened, l.head) },
 		},
-		{what: "events, all views replayed", goal: "0.25 of the COPY", run: command("replay", "all")},
+		{what: "events, all views replayed", goal: "0.3 of the COPY", run: command("replay", "all")},
 		{what: "events, log and views verified", run: command("verify", "--most", "1")},
 	}
 	for round := range b.Rounds {
