@@ -5,7 +5,7 @@ ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test race system bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
+.PHONY: help run test screenshots race system bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ race: postgres cc curl node python promtool ## the tests of make test with the r
 system: postgres curl node python chromium ## chaos, faults, failovers, restores, browsers, the second engine
 	$(WITHPG) -- $(GOTEST) ./cmd/leadlog/systemtest ./httpapi/pagescript
 	$(WITHPG) -- $(GOTEST) -run OnEventStoreDB ./httpapi
+
+screenshots: postgres node chromium ## renews the screenshots of the documents
+	LEADLOG_TEST_SCREENSHOTS=$(CURDIR)/deploy/docs/screenshots $(WITHPG) -- \
+		go test ./cmd/leadlog/systemtest -run '^TestConsole_Screenshots$$' -count=1
 
 chaos: postgres ## kills the service and its databases under load, ROUNDS times (100): is anything lost, or out of order? minutes
 	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \
