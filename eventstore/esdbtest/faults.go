@@ -60,28 +60,18 @@ func (s *Server) Reopen() {
 // Suspend makes the node answer nothing while its connections stay open, like a process that is stopped. The others of
 // its cluster report it as dead if it is not the leader.
 func (s *Server) Suspend() {
-	s.listener.mu.Lock()
-	defer s.listener.mu.Unlock()
-	if s.listener.suspended == nil {
-		s.listener.suspended = make(chan struct{})
-	}
+	suspended := make(chan struct{})
+	s.listener.suspended.CompareAndSwap(nil, &suspended)
 }
 
 // Resume ends Suspend.
 func (s *Server) Resume() {
-	s.listener.mu.Lock()
-	defer s.listener.mu.Unlock()
-	if s.listener.suspended != nil {
-		close(s.listener.suspended)
-		s.listener.suspended = nil
+	if suspended := s.listener.suspended.Swap(nil); suspended != nil {
+		close(*suspended)
 	}
 }
 
-func (s *Server) isSuspended() bool {
-	s.listener.mu.Lock()
-	defer s.listener.mu.Unlock()
-	return s.listener.suspended != nil
-}
+func (s *Server) isSuspended() bool { return s.listener.suspended.Load() != nil }
 
 // Refuse responds to the next calls with a code: Unavailable like a node that is not ready, or NotFound and Unknown
 // like a node without a leader, or ResourceExhausted like one that resets streams with ENHANCE_YOUR_CALM.

@@ -136,10 +136,10 @@ func (s *Server) serve(t testing.TB, secure *tls.Config) {
 // listener tracks its connections, so that they can be dropped or suspended, and can reject new ones.
 type listener struct {
 	net.Listener
+	suspended atomic.Pointer[chan struct{}] // closed when connections may be used again; nil: they may
 	mu        sync.Mutex
 	open      map[net.Conn]struct{}
 	shut      bool
-	suspended chan struct{} // closed when connections may be read again; nil: they may
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -169,16 +169,11 @@ func (l *listener) drop() {
 	clear(l.open)
 }
 
-// wait waits while the listener is suspended.
+// wait waits while the listener is suspended. It takes no lock, which drop has while it closes connections: the others
+// may write until then.
 func (l *listener) wait() {
-	for {
-		l.mu.Lock()
-		suspended := l.suspended
-		l.mu.Unlock()
-		if suspended == nil {
-			return
-		}
-		<-suspended
+	for suspended := l.suspended.Load(); suspended != nil; suspended = l.suspended.Load() {
+		<-*suspended
 	}
 }
 
