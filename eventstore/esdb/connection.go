@@ -82,6 +82,10 @@ func (c *connection) enter(ctx context.Context) (*visit, error) {
 		}
 		select {
 		case l.first <- struct{}{}:
+			if c.use(l, false) { // another call has connected it meanwhile
+				<-l.first
+				return &visit{link: l, conn: c}, nil
+			}
 			if c.use(l, true) {
 				return &visit{link: l, conn: c, first: sync.OnceFunc(func() { <-l.first })}, nil
 			}
