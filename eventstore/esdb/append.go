@@ -28,6 +28,9 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 func (s *Store) appendGroup(ctx context.Context, group []eventstore.Append) []eventstore.Result {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	if s.server.Load() == nil {
+		_ = once(ctx, s.timeout, s.connect) // its error is that of the appends
+	}
 	if s.Server().AppendRecords {
 		return s.appendTogether(ctx, group)
 	}
@@ -38,6 +41,12 @@ func (s *Store) appendGroup(ctx context.Context, group []eventstore.Append) []ev
 		return nil
 	})
 	return results
+}
+
+// connect connects to the server if it is not connected.
+func (s *Store) connect(ctx context.Context) error {
+	_, err := ask(ctx, s.conn, func(context.Context, *link) (struct{}, error) { return struct{}{}, nil })
+	return err
 }
 
 func (s *Store) appending(writes []eventstore.Write) *appending {

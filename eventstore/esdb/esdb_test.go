@@ -17,7 +17,7 @@ import (
 )
 
 // testTimeout bounds every wait of these tests, and is only reached by a failing test.
-const testTimeout = 20 * time.Second
+const testTimeout = 3 * time.Minute
 
 func open(t testing.TB, options esdb.Options) *esdb.Store {
 	t.Helper()

@@ -2,14 +2,12 @@ package esdb
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/esdbtest"
 )
 
 // pairs returns pairs of conflicting appends. The streams t and x have one event.
@@ -96,11 +94,6 @@ func TestAppend_Interleavings(t *testing.T) {
 
 func interleaveAll(t *testing.T, servers [2]Server, pair func() (a, b []eventstore.Write)) {
 	options := namespaced(t)
-	if os.Getenv(esdbtest.URLVariable) == "" {
-		server := esdbtest.Start(t)
-		server.Upgrade()
-		options.URL = server.URL()
-	}
 	connected := startProcess(t, options)
 	t.Cleanup(connected.Close)
 	cases := 0

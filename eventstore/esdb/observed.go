@@ -11,16 +11,20 @@ import (
 )
 
 // observed is what a subscription of this store has received, so that an append need not read it: the ends of streams
-// that appends check, and the positions of events that were stored together. Only one subscription reports to it.
+// that appends check, and the positions of events that were stored together. One subscription reports to it at a time:
+// the first, until one that lags is overtaken by another.
 type observed struct {
 	mu       sync.Mutex
-	reader   *reader // that reports; nil: none
+	watch    *watch // of the subscription that reports; nil: none
 	to       eventstore.Position
 	lagging  eventstore.Position // the subscription was too late for this position; 0: it was not
 	progress chan struct{}       // closed when to changes
 	spans    *cache[string, span]
 	awaited  map[ulid.ULID]eventstore.Position // of events whose position is wanted; 0 until it is known
 }
+
+// watch is the time in which a subscription reports without a gap.
+type watch struct{ reader *reader }
 
 // observedWait is how long an append waits for the subscription before it reads.
 const observedWait = 100 * time.Millisecond
@@ -32,35 +36,29 @@ func newObserved() *observed {
 	}
 }
 
-// join makes a reader report, if no other does.
-func (o *observed) join(r *reader) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.reader == nil {
-		o.reader, o.to, o.lagging = r, 0, 0
-	}
-}
-
-// leave ends the reports of a reader. It must be called in any case.
+// leave ends the reports of a reader.
 func (o *observed) leave(r *reader) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.reader == r {
-		o.reader = nil
+	if o.watch != nil && o.watch.reader == r {
+		o.watch = nil
 	}
 }
 
-// note adds the events of a valid append, or none, up to a position. All earlier events were noted before, since the
-// first note of the reader.
+// note adds the events of a valid append, or none, up to a position. The reader has noted all events since its first
+// note.
 func (o *observed) note(r *reader, events []*record, to eventstore.Position) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.reader != r {
-		return
+	if o.watch == nil || o.watch.reader != r {
+		if o.watch != nil && (o.lagging <= o.to || to <= o.to) {
+			return
+		}
+		o.watch, o.lagging = &watch{r}, 0
 	}
 	for _, e := range events {
 		if _, known := o.spans.get(e.Stream); known {
-			o.spans.add(e.Stream, span{end: eventstore.At(e.Revision), from: to + 1, until: to + 1, watched: r})
+			o.spans.add(e.Stream, span{end: eventstore.At(e.Revision), from: to + 1, until: to + 1, watch: o.watch})
 		}
 		if _, wanted := o.awaited[e.ID]; wanted {
 			o.awaited[e.ID] = e.Position
@@ -76,7 +74,7 @@ func (o *observed) span(stream string) (span, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known, ok := o.spans.get(stream)
-	if ok && known.watched != nil && known.watched == o.reader {
+	if ok && known.watch != nil && known.watch == o.watch {
 		known.until = max(known.until, o.to+1)
 	}
 	return known, ok
@@ -87,15 +85,15 @@ func (o *observed) watches(stream string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known, ok := o.spans.get(stream)
-	return ok && known.watched != nil && known.watched == o.reader
+	return ok && known.watch != nil && known.watch == o.watch
 }
 
 // found adds what a read has found.
 func (o *observed) found(stream string, read span) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.reader != nil && o.to > 0 && o.to < read.until { // later events will be noted
-		read.watched = o.reader
+	if o.watch != nil && o.to < read.until { // later events will be noted
+		read.watch = o.watch
 	}
 	o.spans.update(stream, func(old span, known bool) span {
 		if known {
@@ -112,7 +110,7 @@ func (o *observed) wait(ctx context.Context, position eventstore.Position) bool 
 	for {
 		o.mu.Lock()
 		reached, progress := o.to >= position, o.progress
-		if o.reader == nil || !reached && o.lagging > o.to {
+		if o.watch == nil || !reached && o.lagging > o.to {
 			o.mu.Unlock()
 			return false
 		}

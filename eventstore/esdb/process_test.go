@@ -29,6 +29,7 @@ func startProcess(t *testing.T, options Options) *process {
 	s, err := Open(t.Context(), options)
 	require.NoError(t, err)
 	p := &process{Store: s}
+	s.locksOnly = true // unless the test stores another server
 	s.shortestGrace = 2 * time.Millisecond
 	s.beforeCall = p.before
 	return p

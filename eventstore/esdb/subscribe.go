@@ -82,7 +82,6 @@ type reader struct {
 
 // run reads until an error.
 func (r *reader) run(ctx context.Context) error {
-	r.store.observed.join(r)
 	defer r.store.observed.leave(r)
 	for retry := r.store.retrying(); ; {
 		before := r.read

@@ -122,7 +122,7 @@ func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
 type span struct {
 	end         eventstore.Expected
 	from, until eventstore.Position
-	watched     *reader // that notes every later event of the stream
+	watch       *watch // in which every later event of the stream is noted
 }
 
 func (p span) covers(at eventstore.Position) bool { return p.from <= at && at <= p.until }
@@ -132,7 +132,7 @@ func (p span) union(o span) span {
 	switch {
 	case p.end == o.end && p.from <= o.until && o.from <= p.until:
 		return span{
-			end: p.end, from: min(p.from, o.from), until: max(p.until, o.until), watched: cmp.Or(o.watched, p.watched),
+			end: p.end, from: min(p.from, o.from), until: max(p.until, o.until), watch: cmp.Or(o.watch, p.watch),
 		}
 	case o.until > p.until:
 		return o

@@ -19,7 +19,7 @@ const (
 )
 
 // Shared returns the address of a server that others may use too, so the test must use its own namespace: the real
-// server at URLVariable, or a new test server if that is not set.
+// server at URLVariable, or a new test server, with AppendRecords, if that is not set.
 func Shared(t testing.TB) string {
 	t.Helper()
 	if address := os.Getenv(URLVariable); address != "" {
@@ -29,12 +29,14 @@ func Shared(t testing.TB) string {
 }
 
 // Empty returns the address of an empty server for this test alone: a real one if StartVariable names a program that
-// starts it, otherwise a test server.
+// starts it, otherwise a test server with AppendRecords.
 func Empty(t testing.TB) string {
 	t.Helper()
 	program := os.Getenv(StartVariable)
 	if program == "" {
-		return Start(t).URL()
+		server := Start(t)
+		server.Upgrade()
+		return server.URL()
 	}
 	command := exec.Command(program) //nolint:gosec,noctx // the program named by the variable; it ends with the test
 	command.Stderr = t.Output()

@@ -26,9 +26,20 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
+// openEventStoreDB opens a store that appends by locks, and openKurrentDB one that appends in one call.
 func openEventStoreDB(t *testing.T) eventstore.Store {
 	t.Helper()
-	store, err := esdb.Open(t.Context(), esdb.Options{URL: esdbtest.Empty(t), Log: slog.New(slog.DiscardHandler)})
+	return openESDB(t, esdbtest.Start(t).URL())
+}
+
+func openKurrentDB(t *testing.T) eventstore.Store {
+	t.Helper()
+	return openESDB(t, esdbtest.Empty(t))
+}
+
+func openESDB(t *testing.T, url string) eventstore.Store {
+	t.Helper()
+	store, err := esdb.Open(t.Context(), esdb.Options{URL: url, Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	return store
@@ -50,7 +61,9 @@ var directions = map[string]struct {
 	from, to func(*testing.T) eventstore.Store
 }{
 	"to EventStoreDB": {openPostgreSQL, openEventStoreDB},
-	"to PostgreSQL":   {openEventStoreDB, openPostgreSQL},
+	"to KurrentDB":    {openEventStoreDB, openKurrentDB},
+	"back from it":    {openKurrentDB, openEventStoreDB},
+	"to PostgreSQL":   {openKurrentDB, openPostgreSQL},
 }
 
 func newEvent(data string) eventstore.Event {
