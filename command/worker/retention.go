@@ -17,7 +17,7 @@ import (
 const (
 	retentionInterval = 6 * time.Hour // a run reads all leads of the accounts that have a retention
 	retentionRetry    = 10 * time.Minute
-	retentionAtOnce   = 1000 // leads
+	retentionAtOnce   = 10_000 // leads; each read looks at all of the account
 	// A killed process leaves at most its last erasure unfinished.
 	unfinishedAtMost = 20
 	unfinishedSince  = 7 * 24 * time.Hour
