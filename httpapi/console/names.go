@@ -24,7 +24,7 @@ var names = map[string]string{
 	// Types of events.
 	"lead.created": "Lead created", "lead.merged": "Lead merged", "lead.updated": "Lead updated",
 	"lead.released": "Contact detail released", "lead.erased": "Lead erased", "lead.joined": "Leads joined",
-	"lead.split": "Leads split", "lead.consented": "Consent recorded",
+	"lead.split": "Leads split", "lead.consented": "Consent recorded", "lead.consent": "Consent changed",
 	"token.created": "Token created", "token.rotated": "Token rotated", "token.expiring": "Token about to expire",
 	"token.deleted":  "Token deleted",
 	"token.refused":  "Token refused",

@@ -199,7 +199,7 @@ func TestQuickStart_Intakes(t *testing.T) {
 		require.Equal(t, want, answer.StatusCode)
 		form.Set("phone", "12")
 	}
-	for phone, source := range map[string]string{"9876543210": "webhook", "9876543211": "website"} {
+	for phone, source := range map[string]string{"9876543210": "landing", "9876543211": "website"} {
 		var leads []any
 		require.Eventually(t, func() bool {
 			leads, _ = mustCall(t, "GET", base+"/api/v1/crm/leads?phone="+phone, jwt, "").body["data"].([]any)
