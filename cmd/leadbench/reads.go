@@ -61,7 +61,7 @@ func (b *readsBenchmark) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.stop()
+	defer func() { s.stop() }() // the process is started again
 	if _, _, err := r.leadlog(ctx, s.env, "account", "set", "small", "--feature", "crm_api"); err != nil {
 		return err
 	}
