@@ -146,6 +146,9 @@ func TestConsoleLead_ChangesFields(t *testing.T) {
 	require.Equal(t, at, saved.goTo, saved.body)
 	require.Equal(t, "Asha Mehta", lead()["name"])
 	require.Equal(t, map[string]any{"city": "Mumbai", "plan": "gold"}, lead()["customFields"])
+	b.post(at+"/edit", "customName", "age", "custom", "41", "customWas", "40", "customKind", "json", "customName", "city",
+		"custom", "41", "customWas", "Mumbai", "customKind", "")
+	require.Equal(t, map[string]any{"age": 41.0, "city": "41", "plan": "gold"}, lead()["customFields"], "a number stays one")
 	for message, form := range map[string][]string{
 		"cannot be removed, only replaced": {"name", "", "was-name", "Asha Mehta"},
 		"must each have a name":            {"customName", "", "custom", "x", "customWas", ""},

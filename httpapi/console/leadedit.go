@@ -32,8 +32,8 @@ type leadForm struct {
 // leadWas has the fields of a lead as a form showed them.
 type leadWas struct{ Name, Status, Temperature, Value string }
 
-// customField is a custom field of a form; without a name it is one to add.
-type customField struct{ Name, Value, Was string }
+// customField is a custom field of a form; without a name it is one to add. Kind is json if it is no text.
+type customField struct{ Name, Value, Was, Kind string }
 
 // addedFields is how many custom fields a form can add at once.
 const addedFields = 3
@@ -54,8 +54,11 @@ func (v *visit) leadForm(of query.Lead) (leadForm, error) {
 	}
 	shown.Was = leadWas{of.Name, of.Status, of.LeadTemperature, shown.Value}
 	for _, name := range slices.Sorted(maps.Keys(of.CustomFields)) {
-		value := plain(of.CustomFields[name])
-		shown.Custom = append(shown.Custom, customField{name, value, value})
+		value, kind := plain(of.CustomFields[name]), ""
+		if of.CustomFields[name].Kind() != '"' {
+			kind = "json"
+		}
+		shown.Custom = append(shown.Custom, customField{name, value, value, kind})
 	}
 	return shown, nil
 }
@@ -76,7 +79,9 @@ func (f leadForm) withPosted(form url.Values, wrong field.Errors) leadForm {
 	if values := form["custom"]; len(values) == len(form["customName"]) && len(values) > 0 {
 		f.Custom = nil
 		for i, name := range form["customName"] {
-			f.Custom = append(f.Custom, customField{name, values[i], at(form["customWas"], i)})
+			f.Custom = append(f.Custom, customField{
+				name, values[i], at(form["customWas"], i), at(form["customKind"], i),
+			})
 		}
 	}
 	return f
@@ -115,6 +120,8 @@ func changedFields(form url.Values) (map[string]jsontext.Value, error) {
 			wrong.Add("customFields", "must have different names")
 		case value == "":
 			custom[name] = jsontext.Value("null")
+		case at(form["customKind"], i) == "json" && jsontext.Value(value).IsValid():
+			custom[name] = jsontext.Value(value) // a number stays one
 		default:
 			custom[name] = mustJSON(value)
 		}
