@@ -18,9 +18,9 @@ import (
 
 // connection provides a client of the library and replaces it when its connection is lost.
 //
-// The library's connection is a goroutine, to which every call sends over an unbuffered channel. While the goroutine
-// discovers a node, calls wait and ignore their contexts. When discovery fails, the goroutine ends: later calls fail,
-// and calls that are about to send wait forever. Closing the client makes those panic. Therefore:
+// The library's connection (as of v4.2.0) is a goroutine, to which every call sends over an unbuffered channel. While
+// the goroutine discovers a node, calls wait and ignore their contexts. When discovery fails, the goroutine ends: later
+// calls fail, and calls that are about to send wait forever. Closing the client makes those panic. Therefore:
 //   - every call runs in its own goroutine, which is abandoned when the call's context ends;
 //   - a client that has not found a node yet has one call at a time, and the others wait outside;
 //   - a client that lost its node gets no more calls, and is replaced after a backoff;
