@@ -103,7 +103,7 @@ function words(form) {
     const purpose = /^consent\[(.+)\]$/.exec(box.name);
     if (!purpose || !box.checked || !box.labels) continue;
     const text = [...box.labels].map((label) => label.innerText).join(" ").replace(/\s+/g, " ").trim();
-    if (text) all["consent_text[" + purpose[1] + "]"] = text.slice(0, 4000);
+    if (text) all["consent_text[" + purpose[1] + "]"] = text;
   }
   return all;
 }
