@@ -144,6 +144,7 @@ const (
 	accountCacheSize = 10_000
 	tokenCacheSize   = 50_000
 	intakeCacheSize  = 10_000
+	goneCacheSize    = 50_000 // ids
 )
 
 // Cached is a cached state of a stream. It may be stale, so a command that relies on it adds Check to its append. It is
@@ -165,6 +166,7 @@ type Directory struct {
 	accounts *lru.Cache[string, *Cached[account.State]]
 	tokens   *lru.Cache[string, *Cached[token.State]]
 	intakes  *lru.Cache[string, *Intake]
+	gone     *lru.Cache[string, struct{}] // deleted intakes
 	folds    *eventstore.Folds[intake.State]
 	secrets  IntakeSecrets // nil: no intakes are served
 }
@@ -176,6 +178,7 @@ func NewDirectory(store eventstore.Store, now func() time.Time) *Directory {
 		accounts: newCache[string, *Cached[account.State]](accountCacheSize),
 		tokens:   newCache[string, *Cached[token.State]](tokenCacheSize),
 		intakes:  newCache[string, *Intake](intakeCacheSize), folds: eventstore.NewFolds(intakeFolds),
+		gone: newCache[string, struct{}](goneCacheSize),
 	}
 }
 

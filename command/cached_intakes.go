@@ -24,6 +24,9 @@ func (d *Directory) ServeIntakes(secrets IntakeSecrets) { d.secrets = secrets }
 // CachesIntake reports whether an intake is cached.
 func (d *Directory) CachesIntake(id string) bool { return d.intakes.Contains(id) }
 
+// IntakeGone reports whether an intake is known as deleted.
+func (d *Directory) IntakeGone(id string) bool { return d.gone.Contains(id) }
+
 // Intake returns an intake from the cache, or reads it from the log when it is not there. The error is
 // intake.ErrNotFound if nothing may arrive at it; then it has been read from the log.
 func (d *Directory) Intake(ctx context.Context, id string) (*Intake, error) {
@@ -47,6 +50,9 @@ func (d *Directory) ConfirmIntake(ctx context.Context, id string) (*Intake, erro
 		}
 		if !cached.State.Admits() {
 			d.intakes.Remove(id)
+			if cached.State.Deleted {
+				d.gone.Add(id, struct{}{})
+			}
 			return nil, intake.ErrNotFound
 		}
 		if known, ok := d.intakes.Peek(id); ok && known.expect == cached.expect {

@@ -32,17 +32,18 @@ const (
 
 // arriving finds the intake that the path names. The proof of the post is verified later, when its body has been read.
 //
-// An intake that is not cached is looked up on the log, within a limit of the client's address.
+// An intake that is not cached is looked up on the log. Ids that do not exist are looked up within a limit of the
+// client's address; what cannot exist, or is known as deleted, is not looked up.
 func arriving(x *exchange) error {
 	x.record.credential = "intake"
 	// A browser that posts a form shows the answer to a person, also when the intake is not found.
 	x.html = preferred(x.r.Header.Values("Accept"), mediaJSON, mediaHTML) == mediaHTML
 	id := x.pathParam("id")
-	if !event.ValidID(id) {
+	if !event.ValidID(id) || invented(id) || x.Directory.IntakeGone(id) {
 		return intake.ErrNotFound
 	}
 	if !x.Directory.CachesIntake(id) {
-		if err := x.allow(x.takeFromAddress("intake")); err != nil {
+		if err := x.takeIntakeLookup(id); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/command/account"
@@ -210,6 +211,33 @@ func TestArrive_ChangesReachEveryProcess(t *testing.T) {
 	} {
 		s.as(change.method, intakes+"/"+formCreated.at("data", "intakeId").(string), change.settings).is(http.StatusOK)
 		other.deliver(form, change.body, nil).is(change.status)
+	}
+}
+
+// Posts to ids that do not exist are limited by the address. An intake that exists is not affected, although it is not
+// cached yet, and a deleted one is 404 however often it is posted to.
+func TestArrive_UnknownIDsAffectNoOther(t *testing.T) {
+	t.Parallel()
+	s := start(t, stopped)
+	known, _ := s.createIntake(bearerIntake)
+	answered := map[int]int{}
+	for range 150 {
+		answered[s.deliver("/in/"+ulid.Make().String(), `{}`, validProof).status]++
+	}
+	require.Equal(t, 150, answered[http.StatusNotFound]+answered[http.StatusTooManyRequests])
+	require.Positive(t, answered[http.StatusTooManyRequests], "%v", answered)
+	s.deliver(known, `{"id":"1","phone":"9876543210"}`, validProof).is(http.StatusOK)
+	later := ulid.MustNew(ulid.Timestamp(time.Now().Add(time.Hour)), ulid.DefaultEntropy())
+	for _, id := range []string{later.String(), "x", strings.Repeat("Z", 26)} {
+		s.deliver("/in/"+id, `{}`, validProof).is(http.StatusNotFound)
+	}
+
+	other := start(t, stopped)
+	deleted, created := other.createIntake(`{"name":"B","kind":"form"}`)
+	other.deliver(deleted, "phone=9876543210", nil).is(http.StatusOK)
+	other.as(http.MethodDelete, intakes+"/"+created.at("data", "intakeId").(string), "").is(http.StatusOK)
+	for range 150 {
+		other.deliver(deleted, "phone=9876543210", nil).is(http.StatusNotFound)
 	}
 }
 

@@ -115,7 +115,8 @@ type api struct {
 	confirmations *quota.Local    // by account
 	failures      *quota.Local    // by address or token
 	senders       *quota.Local    // by intake and address
-	tokens        *tokenIDs
+	tokens        *existingIDs
+	intakes       *existingIDs
 	untrusted     sync.Once // warning of an ignored X-Forwarded-For
 	lastWrites    *lastWrites
 	load          *load
@@ -140,7 +141,8 @@ func New(o Options) http.Handler {
 		Options: o, router: chi.NewRouter(), literal: map[string]bool{}, ids: newRequestIDs(o.Now),
 		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
 		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
-		senders: quota.NewLocal(addressesKept, o.Now), tokens: newTokenIDs(o.Query.TokenIDs),
+		senders: quota.NewLocal(addressesKept, o.Now), tokens: newExistingIDs(o.Query.TokenIDs),
+		intakes:    newExistingIDs(o.Query.IntakeIDs),
 		lastWrites: newLastWrites(o.Now, cmp.Or(o.OwnWriteTimeout, time.Second)), load: newLoad(o),
 		metrics:   newMetrics(o.Metrics),
 		documents: newDocuments(o.BasePath),

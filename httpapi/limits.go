@@ -275,15 +275,22 @@ func (x *exchange) guessesLeft() error {
 // by tokens that do not exist, against the token's own quota, if a token with this id exists. So an existing token is
 // accepted regardless of other requests from its address, and the number of reads is bounded. The errors are a
 // limitError and those of reading the list of tokens.
-func (x *exchange) takeLookup(id string) error {
-	used := x.takeFromAddress("lookup")
+func (x *exchange) takeLookup(id string) error { return x.takeUnlessExisting("lookup", id, x.tokens) }
+
+// takeIntakeLookup is takeLookup for an intake.
+func (x *exchange) takeIntakeLookup(id string) error {
+	return x.takeUnlessExisting("intake", id, x.intakes)
+}
+
+func (x *exchange) takeUnlessExisting(what, id string, known *existingIDs) error {
+	used := x.takeFromAddress(what)
 	if !used.Allowed {
-		exists, err := x.tokens.has(x.ctx, id)
+		exists, err := known.has(x.ctx, id)
 		if err != nil {
 			return err
 		}
 		if exists {
-			used = x.failures.Take("token "+id, failureLimit)
+			used = x.failures.Take(what+" of "+id, failureLimit)
 		}
 	}
 	return x.allow(used)

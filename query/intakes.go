@@ -216,3 +216,14 @@ func orZero(at *time.Time) time.Time {
 	}
 	return *at
 }
+
+// IntakeIDs returns the ids of the intakes of all accounts that follow an id and are not deleted, in order.
+func (r *Reader) IntakeIDs(ctx context.Context, after string) ([]string, error) {
+	rows, err := r.pool.Query(ctx,
+		`SELECT intake_id FROM views.intake WHERE intake_id > $1 AND NOT deleted ORDER BY intake_id`, after)
+	if err != nil {
+		return nil, schema.Unavailable(err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return ids, schema.Unavailable(err)
+}

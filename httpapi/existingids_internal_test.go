@@ -51,11 +51,11 @@ func made(age time.Duration) string {
 
 // After a start, callers of one address with valid tokens were refused until the list was there, and so was a token
 // that was just created.
-func TestTokenIDs_WaitsForList(t *testing.T) {
+func TestExistingIDs_WaitsForList(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		view := &idView{takes: 3 * time.Second}
-		tokens := newTokenIDs(view.load)
+		tokens := newExistingIDs(view.load)
 		var waiting sync.WaitGroup
 		for range 300 {
 			id := view.add(time.Hour)
@@ -83,17 +83,18 @@ func TestTokenIDs_WaitsForList(t *testing.T) {
 	})
 }
 
-func TestTokenIDs_InventedID(t *testing.T) {
+func TestExistingIDs_InventedID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		view := &idView{}
-		tokens := newTokenIDs(view.load)
+		tokens := newExistingIDs(view.load)
 		exists := func(id string) bool {
 			exists, err := tokens.has(t.Context(), id)
 			assert.NoError(t, err)
 			return exists
 		}
 		require.False(t, exists("no ULID"))
+		require.False(t, exists(made(-time.Hour)), "of a later time")
 		require.Zero(t, view.loads)
 		require.False(t, exists(made(time.Hour)))
 		require.False(t, exists(made(time.Hour)), "an old id needs no further load")
@@ -102,9 +103,9 @@ func TestTokenIDs_InventedID(t *testing.T) {
 		began, loads := time.Now(), view.loads
 		var waiting sync.WaitGroup
 		var refused atomic.Int64
-		for range tokenIDsWaiting + 100 {
+		for range existingWaiting + 100 {
 			waiting.Go(func() {
-				assert.False(t, exists(made(-time.Hour)))
+				assert.False(t, exists(made(-time.Minute)))
 				if time.Since(began) == 0 {
 					refused.Add(1)
 				}
@@ -116,11 +117,11 @@ func TestTokenIDs_InventedID(t *testing.T) {
 	})
 }
 
-func TestTokenIDs_ViewUnavailable(t *testing.T) {
+func TestExistingIDs_ViewUnavailable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		view := &idView{takes: time.Second, err: errors.New("no connection")}
-		tokens := newTokenIDs(view.load)
+		tokens := newExistingIDs(view.load)
 		var waiting sync.WaitGroup
 		for range 10 {
 			waiting.Go(func() {
