@@ -197,12 +197,16 @@ func TestChart_RequiresSecretAndHidesMetrics(t *testing.T) {
 	var document struct{ Paths map[string]any }
 	require.NoError(t, json.Unmarshal([]byte(text(t, "../httpapi/openapi/openapi.json")), &document))
 	require.Contains(t, document.Paths, "/in/{intakeId}")
+	_, forwarded, _ := strings.Cut(text(t, "docs/runbook.md"), "Forward ")
+	forwarded, _, _ = strings.Cut(forwarded, ". ")
 	for route := range document.Paths {
 		inside := slices.Contains([]string{"/metrics", "/healthz", "/readyz"}, route)
 		require.Equal(t, !inside,
 			slices.ContainsFunc(objects["Ingress"].Spec.Rules[0].HTTP.Paths, func(p struct{ Path string }) bool {
 				return strings.HasPrefix("/crm"+route+"/", p.Path+"/")
 			}), route)
+		first, _, _ := strings.Cut(strings.TrimPrefix(route, "/"), "/")
+		require.Equal(t, !inside, strings.Contains(forwarded, "`/"+first+"`"), "the runbook forwards %s", route)
 	}
 }
 
