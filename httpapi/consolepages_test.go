@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/httpapi"
 )
@@ -772,6 +773,35 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	}
 	require.Contains(t, b.get("/console/leads.csv").body, "'=cmd()")
 	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status)
+}
+
+func TestConsoleOverview_FailingIntake(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	path, created := b.createIntake(bearerIntake)
+	id := created.at("data", "intakeId").(string)
+	require.NotContains(t, b.get("/console/").body, `<section id="failing"`)
+	posted := b.deliver(path, `{"id":"1","name":"Asha <1>"}`, validProof).is(http.StatusOK)
+	last := posted.at("arrivalId").(string)
+	require.NoError(t, b.commands.ReportIntake(t.Context(), intake.Watched{ID: id, Run: &intake.Run{
+		Failed: 3, Since: time.Now(), ArrivalID: last, Error: "phone or email is required",
+	}}))
+	head, err := b.store.Head(t.Context())
+	require.NoError(t, err)
+	b.as(http.MethodGet, fmt.Sprintf("%s?minPosition=%d", intakes, head), "").is(http.StatusOK)
+	shown := b.get("/console/").body
+	require.Contains(t, shown, `<section id="failing"`)
+	require.Contains(t, shown, "phone or email is required")
+	link := "/console/intakes/" + id + "?arrival=" + last
+	require.Contains(t, shown, link+"#preview-title")
+	require.Contains(t, b.get(link).body, `{&#34;id&#34;:&#34;1&#34;,&#34;name&#34;:&#34;Asha &lt;1&gt;&#34;}</textarea>`)
+	head, err = b.store.Head(t.Context())
+	require.NoError(t, err)
+	revealed := b.as(http.MethodGet,
+		fmt.Sprintf("/api/v1/crm/audit/events?type=data.revealed&minPosition=%d", head), "").is(http.StatusOK)
+	require.Contains(t, revealed.raw, last)
+	stranger := b.service.browser().signIn(b.stranger(""))
+	require.Equal(t, http.StatusNotFound, stranger.get(link).status)
 }
 
 func TestConsoleIntakes_Lifecycle(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command"
+	"github.com/leadlog/leadlog/command/arrival"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/command/lead"
@@ -222,7 +223,25 @@ type intakePreview struct {
 	Asked             bool // as in command.ArrivalPreview
 }
 
-func (v *visit) intake() (screen, error) { return v.intakeScreen(v.id("id"), nil, intakePreview{}) }
+// intake shows an intake, with the preview filled in with an arrival if the address names one.
+func (v *visit) intake() (screen, error) {
+	preview := intakePreview{}
+	if id := v.params().text("arrival"); id != "" && v.caller.ReadsLeads && v.identity.May("intakes:write") {
+		of, err := v.Query.Arrival(v.ctx, v.identity.Account, id)
+		if err != nil {
+			return screen{}, missing(err, arrival.ErrNotFound)
+		}
+		if of.Raw != nil && of.IntakeID != nil && *of.IntakeID == v.id("id") {
+			reveal := command.Reveal{Caller: v.caller, What: command.RevealArrival, ArrivalID: of.ArrivalID}
+			if err := v.Commands.Reveal(v.ctx, reveal); err != nil {
+				return screen{}, err
+			}
+			preview.ContentType, _, _ = strings.Cut(of.Raw.ContentType, ";")
+			preview.Body = of.Raw.Body
+		}
+	}
+	return v.intakeScreen(v.id("id"), nil, preview)
+}
 
 // latestArrivals is how many arrivals the page of an intake shows.
 const latestArrivals = 20

@@ -6,14 +6,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/query"
 )
 
 // overview is the first page: arrivals, views and endpoints at a glance.
 type overview struct {
-	Storage   int    // bytes that the account may store in a day, of which few are left; 0: enough
-	Start     *start // nil: the account is past the first steps
-	Demo      *demo  // nil: it has none
+	Storage   int            // bytes that the account may store in a day, of which few are left; 0: enough
+	Failing   []query.Intake // intakes whose latest arrivals were quarantined
+	Preview   bool           // their arrivals may be previewed
+	Start     *start         // nil: the account is past the first steps
+	Demo      *demo          // nil: it has none
 	Chart     *chart
 	Periods   []period
 	Views     []query.Projection
@@ -61,6 +64,14 @@ func (v *visit) overview(mask masker) (screen, error) {
 		if err := v.addStart(&shown, mask); err != nil {
 			return screen{}, err
 		}
+	}
+	if v.identity.May("intakes:read") {
+		list, err := v.Query.Intakes(v.ctx, v.identity.Account, query.Page{Limit: rows})
+		if err != nil {
+			return screen{}, err
+		}
+		shown.Failing = slices.DeleteFunc(list.Items, func(i query.Intake) bool { return i.State != intake.Failing })
+		shown.Preview = v.caller.ReadsLeads && v.identity.May("intakes:write")
 	}
 	if shown.Hooks = v.identity.May("webhooks:read"); shown.Hooks {
 		list, err := v.Query.Endpoints(v.ctx, v.identity.Account, query.Page{Limit: rows})
