@@ -145,7 +145,7 @@ func (v *visit) arrive(intakeID string, cmd command.ReceiveArrival) (received co
 
 // mustJSON encodes a value that this package made.
 func mustJSON(value any) jsontext.Value {
-	encoded, err := json.Marshal(value)
+	encoded, err := json.Marshal(value, json.Deterministic(true))
 	if err != nil {
 		panic(err)
 	}
