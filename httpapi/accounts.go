@@ -8,8 +8,8 @@ import (
 )
 
 // configureAccount replaces the settings of any account, not only of the administrator's own.
-func (x *exchange) configureAccount() (answer, error) {
-	body, err := x.fields()
+func (ex *exchange) configureAccount() (answer, error) {
+	body, err := ex.fields()
 	if err != nil {
 		return answer{}, err
 	}
@@ -36,9 +36,9 @@ func (x *exchange) configureAccount() (answer, error) {
 		_, err := account.State{}.Configure(settings, contact.KnownRegion)
 		return answer{}, body.with(err)
 	}
-	id := x.pathID()
-	state, position, err := x.Commands.ConfigureAccount(x.ctx, command.ConfigureAccount{
-		Caller: x.caller, AccountID: id, Settings: settings, JWTNotBefore: notBefore,
+	id := ex.pathID()
+	state, position, err := ex.Commands.ConfigureAccount(ex.ctx, command.ConfigureAccount{
+		Caller: ex.caller, AccountID: id, Settings: settings, JWTNotBefore: notBefore,
 	})
 	return answer{position: position, body: envelope{Success: true, Data: query.Account{
 		AccountID: id, Name: state.Name, Features: state.Features, Stages: state.Stages, Region: state.Region,
@@ -54,28 +54,28 @@ func (x *exchange) configureAccount() (answer, error) {
 }
 
 // showRetention answers how long the account keeps leads, and how many are due.
-func (x *exchange) showRetention() (answer, error) {
-	if err := x.waitFor(x.params(), query.AccountView, query.LeadView); err != nil {
+func (ex *exchange) showRetention() (answer, error) {
+	if err := ex.waitFor(ex.params(), query.AccountView, query.LeadView); err != nil {
 		return answer{}, err
 	}
-	leave, err := x.enterStream()
+	leave, err := ex.enterStream()
 	if err != nil {
 		return answer{}, err
 	}
 	defer leave()
-	return found(x.Query.Retention(x.ctx, x.caller.Account))
+	return found(ex.Query.Retention(ex.ctx, ex.caller.Account))
 }
 
-func (x *exchange) showAccount() (answer, error) {
-	id := x.pathID()
+func (ex *exchange) showAccount() (answer, error) {
+	id := ex.pathID()
 	if !account.ValidID(id) {
 		return answer{}, errNoAccount
 	}
-	if err := x.waitFor(x.params(), query.AccountView); err != nil {
+	if err := ex.waitFor(ex.params(), query.AccountView); err != nil {
 		return answer{}, err
 	}
-	record, err := withCatchUp(x, func() (query.Account, error) {
-		return x.Query.Account(x.ctx, id)
+	record, err := withCatchUp(ex, func() (query.Account, error) {
+		return ex.Query.Account(ex.ctx, id)
 	}, query.AccountView)
 	return found(record, missing(err, errNoAccount))
 }

@@ -95,40 +95,40 @@ const positionHeader = "X-Log-Position"
 const eventHeader = "X-Event-Id"
 
 // send writes an answer.
-func (x *exchange) send(a answer) {
-	x.wrote(a.position)
+func (ex *exchange) send(a answer) {
+	ex.wrote(a.position)
 	if a.event != "" {
-		x.w.Header().Set(eventHeader, a.event)
+		ex.w.Header().Set(eventHeader, a.event)
 	}
 	if a.stream != nil {
-		x.stream(a.stream)
+		ex.stream(a.stream)
 		return
 	}
 	encoded, err := encode(a.body)
 	if err != nil {
-		x.fail(err)
+		ex.fail(err)
 		return
 	}
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	writeJSON(x.w, a.status, encoded)
+	writeJSON(ex.w, a.status, encoded)
 }
 
 // stream lets a function write the answer. If it fails after the header, the connection is closed: an incomplete answer
 // must not look complete.
-func (x *exchange) stream(write func() error) {
+func (ex *exchange) stream(write func() error) {
 	err := write()
 	if err == nil {
 		// The last write may be long ago, and net/http still has to write the end of the answer.
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+		_ = http.NewResponseController(ex.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 		return
 	}
-	if x.record.status == 0 {
-		x.fail(err)
+	if ex.record.status == 0 {
+		ex.fail(err)
 		return
 	}
-	x.record.err = err
+	ex.record.err = err
 	panic(http.ErrAbortHandler)
 }
 
@@ -159,26 +159,26 @@ var exportFormats = map[string]export.Format{
 
 // exported answers with a whole list of personal data, and records that on the log: before the first byte, and how it
 // ended.
-func exported[T any](x *exchange, what, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
-	if x.r.Method == http.MethodHead { // shows nothing
-		return streamed(x, media, sheet, items)
+func exported[T any](ex *exchange, what, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
+	if ex.r.Method == http.MethodHead { // shows nothing
+		return streamed(ex, media, sheet, items)
 	}
 	return answer{recorded: true, stream: func() error {
-		leave, err := x.load.exports.of(x.caller.Account).enter()
+		leave, err := ex.load.exports.of(ex.caller.Account).enter()
 		if err != nil {
 			return err
 		}
 		defer leave()
-		begun, err := x.Commands.BeginExport(x.ctx, x.caller, what, string(exportFormats[media]),
-			listFilter(x.params().values))
+		begun, err := ex.Commands.BeginExport(ex.ctx, ex.caller, what, string(exportFormats[media]),
+			listFilter(ex.params().values))
 		if err != nil {
 			return err
 		}
-		rows, err := writeList(x, media, sheet, items)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), recordTimeout)
+		rows, err := writeList(ex, media, sheet, items)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ex.ctx), recordTimeout)
 		defer cancel()
-		if failed := x.Commands.EndExport(ctx, begun, rows, err == nil); failed != nil {
-			x.Log.Warn("end of an export not recorded", slog.String("account", x.caller.Account),
+		if failed := ex.Commands.EndExport(ctx, begun, rows, err == nil); failed != nil {
+			ex.Log.Warn("end of an export not recorded", slog.String("account", ex.caller.Account),
 				slog.Any("error", failed))
 		}
 		return err
@@ -200,14 +200,14 @@ func listFilter(given url.Values) map[string]string {
 }
 
 // streamed answers with a list that has no personal data, or with a page of one.
-func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
+func streamed[T any](ex *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error]) answer {
 	return answer{stream: func() error {
-		leave, err := x.load.exports.of(x.caller.Account).enter()
+		leave, err := ex.load.exports.of(ex.caller.Account).enter()
 		if err != nil {
 			return err
 		}
 		defer leave()
-		_, err = writeList(x, media, sheet, items)
+		_, err = writeList(ex, media, sheet, items)
 		return err
 	}}
 }
@@ -215,30 +215,30 @@ func streamed[T any](x *exchange, media string, sheet export.Sheet[T], items ite
 // writeList writes a list as CSV, JSON lines or Parquet. The header is sent with the first item, so that an earlier
 // error has its own status. The answer ends when the caller's JWT expires or is revoked.
 func writeList[T any](
-	x *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error],
+	ex *exchange, media string, sheet export.Sheet[T], items iter.Seq2[T, error],
 ) (rows int, err error) {
 	format := exportFormats[media]
-	out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
+	out := &deadlineWriter{w: ex.w, control: http.NewResponseController(ex.w)}
 	begin := func() {
-		x.w.Header().Set("Content-Type", format.MediaType())
+		ex.w.Header().Set("Content-Type", format.MediaType())
 		if format != export.NDJSON {
-			x.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
+			ex.w.Header().Set("Content-Disposition", `attachment; filename="`+sheet.Name+"."+string(format)+`"`)
 		}
-		x.w.WriteHeader(http.StatusOK)
+		ex.w.WriteHeader(http.StatusOK)
 	}
-	if x.r.Method == http.MethodHead {
+	if ex.r.Method == http.MethodHead {
 		begin()
 		return 0, nil
 	}
-	return sheet.Write(out, format, export.While(x.stillAdmitted, items), begin)
+	return sheet.Write(out, format, export.While(ex.stillAdmitted, items), begin)
 }
 
 // revealing records that a caller reads one lead, before it is shown.
 func revealing(show func(*exchange) (answer, error)) func(*exchange) (answer, error) {
-	return func(x *exchange) (answer, error) {
-		shown, err := show(x)
+	return func(ex *exchange) (answer, error) {
+		shown, err := show(ex)
 		if err == nil {
-			x.Commands.Read(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealOne, LeadID: x.pathID()})
+			ex.Commands.Read(ex.ctx, command.Reveal{Caller: ex.caller, What: command.RevealOne, LeadID: ex.pathID()})
 		}
 		return shown, err
 	}
@@ -246,27 +246,27 @@ func revealing(show func(*exchange) (answer, error)) func(*exchange) (answer, er
 
 // shows records that an answer shows a caller the stored data of one lead. It is for requests that append nothing;
 // other events name the caller already. An API token's dry run is recorded as a use of the token.
-func (x *exchange) shows(leadID string) {
-	if x.caller.ReadsLeads && !x.caller.FromPage && leadID != "" && x.record.appended.Load() == 0 {
-		x.Commands.Read(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealOne, LeadID: leadID})
+func (ex *exchange) shows(leadID string) {
+	if ex.caller.ReadsLeads && !ex.caller.FromPage && leadID != "" && ex.record.appended.Load() == 0 {
+		ex.Commands.Read(ex.ctx, command.Reveal{Caller: ex.caller, What: command.RevealOne, LeadID: leadID})
 	}
 }
 
 // searching records that a caller lists personal data, and by which personal fields, before anything is shown. An
 // export is recorded as such.
 func searching(what string, list func(*exchange) (answer, error)) func(*exchange) (answer, error) {
-	return func(x *exchange) (answer, error) {
-		listed, err := list(x)
+	return func(ex *exchange) (answer, error) {
+		listed, err := list(ex)
 		if err != nil || listed.recorded {
 			return listed, err
 		}
-		given, fields := x.params().values, []string(nil)
+		given, fields := ex.params().values, []string(nil)
 		for _, name := range command.PersonalFilters() {
 			if given.Get(name) != "" {
 				fields = append(fields, name)
 			}
 		}
-		x.Commands.Search(x.ctx, x.caller, what, fields...)
+		ex.Commands.Search(ex.ctx, ex.caller, what, fields...)
 		return listed, nil
 	}
 }

@@ -14,40 +14,40 @@ import (
 )
 
 // listArrivals lists the arrivals at the account's intakes, and quarantined captures of the API.
-func (x *exchange) listArrivals() (answer, error) {
-	p := x.params()
+func (ex *exchange) listArrivals() (answer, error) {
+	p := ex.params()
 	filter := query.ArrivalFilter{
 		State: p.oneOf("state", arrival.States()...), IntakeID: p.text("intakeId"), Reason: p.text("reason"),
 		Since: p.time("since"), Until: p.time("until"),
 	}
-	return accountList(x, p, func(page query.Page) (query.List[query.Arrival], error) {
-		return x.Query.Arrivals(x.ctx, x.caller.Account, filter, page)
+	return accountList(ex, p, func(page query.Page) (query.List[query.Arrival], error) {
+		return ex.Query.Arrivals(ex.ctx, ex.caller.Account, filter, page)
 	}, query.ArrivalView)
 }
 
 // showArrival answers with an arrival and its raw body. The access is recorded before the answer.
-func (x *exchange) showArrival() (answer, error) {
-	id, err := x.ulidID(arrival.ErrNotFound)
+func (ex *exchange) showArrival() (answer, error) {
+	id, err := ex.ulidID(arrival.ErrNotFound)
 	if err == nil {
-		err = x.waitFor(x.params()) // for no view: it is answered from the log
+		err = ex.waitFor(ex.params()) // for no view: it is answered from the log
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	shown, err := x.Query.Arrival(x.ctx, x.caller.Account, id)
+	shown, err := ex.Query.Arrival(ex.ctx, ex.caller.Account, id)
 	if err == nil && shown.Raw != nil {
-		err = x.Commands.Reveal(x.ctx, command.Reveal{Caller: x.caller, What: command.RevealArrival, ArrivalID: id})
+		err = ex.Commands.Reveal(ex.ctx, command.Reveal{Caller: ex.caller, What: command.RevealArrival, ArrivalID: id})
 	}
 	return found(shown, missing(err, arrival.ErrNotFound))
 }
 
 // resubmitArrival captures an arrival that is kept.
-func (x *exchange) resubmitArrival() (answer, error) {
-	id, err := x.ulidID(arrival.ErrNotFound)
+func (ex *exchange) resubmitArrival() (answer, error) {
+	id, err := ex.ulidID(arrival.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	body, err := x.members()
+	body, err := ex.members()
 	if err != nil {
 		return answer{}, err
 	}
@@ -57,15 +57,15 @@ func (x *exchange) resubmitArrival() (answer, error) {
 			return answer{}, bad("set", "must be an object of a capture's fields")
 		}
 	}
-	if cmd.Admission, err = x.Directory.Admit(x.ctx, x.caller); err != nil {
+	if cmd.Admission, err = ex.Directory.Admit(ex.ctx, ex.caller); err != nil {
 		return answer{}, err
 	}
-	captured, err := x.Commands.ResubmitArrival(x.ctx, cmd)
+	captured, err := ex.Commands.ResubmitArrival(ex.ctx, cmd)
 	if errors.Is(err, arrival.ErrPending) && len(cmd.Set) == 0 {
-		return x.fetchedAgain(cmd, captured.Position)
+		return ex.fetchedAgain(cmd, captured.Position)
 	}
 	if err == nil {
-		x.shows(captured.Lead.ID)
+		ex.shows(captured.Lead.ID)
 	}
 	return answer{position: captured.Position, body: newCapturedEnvelope(&captured, false)}, err
 }
@@ -77,22 +77,22 @@ const (
 )
 
 // fetchedAgain answers with the outcome of fetching an arrival again, or that fetching has not ended.
-func (x *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Position) (answer, error) {
+func (ex *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Position) (answer, error) {
 	pending := answer{
 		status: http.StatusAccepted, position: from,
 		body: envelope{Success: true, Message: "The arrival is being fetched"},
 	}
-	waiting := x.load.waiting.of(x.caller.Account)
+	waiting := ex.load.waiting.of(ex.caller.Account)
 	if !waiting.take(1) {
 		return pending, nil
 	}
 	defer waiting.release(1)
 	cmd.NoFetch = true
 	for begun := time.Now(); time.Since(begun) < fetchWait; {
-		if err := eventstore.Sleep(x.ctx, fetchPoll); err != nil {
+		if err := eventstore.Sleep(ex.ctx, fetchPoll); err != nil {
 			return answer{}, err
 		}
-		captured, err := x.Commands.ResubmitArrival(x.ctx, cmd)
+		captured, err := ex.Commands.ResubmitArrival(ex.ctx, cmd)
 		if !errors.Is(err, arrival.ErrPending) {
 			return answer{position: captured.Position, body: newCapturedEnvelope(&captured, false)}, err
 		}
@@ -101,15 +101,15 @@ func (x *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Pos
 }
 
 // resubmitArrivals has all quarantined arrivals of an intake captured again, in the background.
-func (x *exchange) resubmitArrivals() (answer, error) {
-	body, err := x.fields()
+func (ex *exchange) resubmitArrivals() (answer, error) {
+	body, err := ex.fields()
 	if err != nil {
 		return answer{}, err
 	}
 	request := resubmit.Request{
-		Account: x.caller.Account, IntakeID: body.text("intakeId"), Since: body.time("since"),
-		Until: body.time("until"), Actor: x.caller.Actor, Credential: x.caller.Credential,
-		RequestID: x.caller.Correlation,
+		Account: ex.caller.Account, IntakeID: body.text("intakeId"), Since: body.time("since"),
+		Until: body.time("until"), Actor: ex.caller.Actor, Credential: ex.caller.Credential,
+		RequestID: ex.caller.Correlation,
 	}
 	if request.IntakeID == "" && body.wrong == nil {
 		body.wrong.Add("intakeId", "is required")
@@ -117,22 +117,22 @@ func (x *exchange) resubmitArrivals() (answer, error) {
 	if err := body.with(nil); err != nil {
 		return answer{}, err
 	}
-	if _, err := x.Directory.Admit(x.ctx, x.caller); err != nil {
+	if _, err := ex.Directory.Admit(ex.ctx, ex.caller); err != nil {
 		return answer{}, err
 	}
-	if err := x.Commands.OwnsIntake(x.ctx, x.caller.Account, request.IntakeID); err != nil {
+	if err := ex.Commands.OwnsIntake(ex.ctx, ex.caller.Account, request.IntakeID); err != nil {
 		return answer{}, err
 	}
-	err = x.Resubmissions.Add(x.ctx, request)
+	err = ex.Resubmissions.Add(ex.ctx, request)
 	return answer{status: http.StatusAccepted, body: envelope{Success: true, Message: "Resubmission started"}}, err
 }
 
 // discardArrival discards an arrival and deletes its raw body.
-func (x *exchange) discardArrival() (answer, error) {
-	id, err := x.ulidID(arrival.ErrNotFound)
+func (ex *exchange) discardArrival() (answer, error) {
+	id, err := ex.ulidID(arrival.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	position, err := x.Eraser.DiscardArrival(x.ctx, x.Commands.Erasure(x.caller), id)
+	position, err := ex.Eraser.DiscardArrival(ex.ctx, ex.Commands.Erasure(ex.caller), id)
 	return done("Arrival discarded", position, err)
 }

@@ -34,26 +34,26 @@ const (
 //
 // An intake that is not cached is looked up on the log. Ids that do not exist are looked up within a limit of the
 // client's address; what cannot exist, or is known as deleted, is not looked up.
-func arriving(x *exchange) error {
-	x.record.credential = "intake"
+func arriving(ex *exchange) error {
+	ex.record.credential = "intake"
 	// A browser that posts a form shows the answer to a person, also when the intake is not found.
-	x.html = preferred(x.r.Header.Values("Accept"), mediaJSON, mediaHTML) == mediaHTML
-	id := x.pathParam("id")
-	if !event.ValidID(id) || invented(id) || x.Directory.IntakeGone(id) {
+	ex.html = preferred(ex.r.Header.Values("Accept"), mediaJSON, mediaHTML) == mediaHTML
+	id := ex.pathParam("id")
+	if !event.ValidID(id) || invented(id) || ex.Directory.IntakeGone(id) {
 		return intake.ErrNotFound
 	}
-	if !x.Directory.CachesIntake(id) {
-		if err := x.takeIntakeLookup(id); err != nil {
+	if !ex.Directory.CachesIntake(id) {
+		if err := ex.takeIntakeLookup(id); err != nil {
 			return err
 		}
 	}
-	found, err := x.Directory.Intake(x.ctx, id)
+	found, err := ex.Directory.Intake(ex.ctx, id)
 	if err != nil {
 		return err
 	}
-	x.intake = found
-	x.html = x.html && found.State.Settings.Kind == intake.Form
-	x.identify(found.State.Account, "system:intake", "intake:"+id)
+	ex.intake = found
+	ex.html = ex.html && found.State.Settings.Kind == intake.Form
+	ex.identify(found.State.Account, "system:intake", "intake:"+id)
 	return nil
 }
 
@@ -61,7 +61,7 @@ func arriving(x *exchange) error {
 // changed since it was cached: a rotated secret, a deleted intake and a removed origin are refused by every process at
 // once. A wrong proof or origin is counted first: beyond the limit of the address, the error is a limitError, and the
 // log is not read.
-func (x *exchange) byIntake(decide func() (confirmed bool, err error)) error {
+func (ex *exchange) byIntake(decide func() (confirmed bool, err error)) error {
 	const attempts = 4
 	for range attempts {
 		confirmed, err := decide()
@@ -69,18 +69,18 @@ func (x *exchange) byIntake(decide func() (confirmed bool, err error)) error {
 			return err
 		}
 		if errors.Is(err, intake.ErrProof) || errors.Is(err, errOrigin) {
-			if limited := x.takeProof(); limited != nil {
+			if limited := ex.takeProof(); limited != nil {
 				return limited
 			}
 		}
-		latest, failed := x.Directory.ConfirmIntake(x.ctx, x.intake.ID)
+		latest, failed := ex.Directory.ConfirmIntake(ex.ctx, ex.intake.ID)
 		if failed != nil {
 			return failed
 		}
-		if latest == x.intake {
+		if latest == ex.intake {
 			return err
 		}
-		x.intake = latest
+		ex.intake = latest
 	}
 	return eventstore.ErrContended
 }
@@ -99,17 +99,17 @@ type acceptedArrival struct {
 }
 
 // receiveArrival answers a post to an intake.
-func (x *exchange) receiveArrival() (answer, error) {
-	if x.intake.State.Settings.Kind == intake.Form {
-		return x.receiveForm()
+func (ex *exchange) receiveArrival() (answer, error) {
+	if ex.intake.State.Settings.Kind == intake.Form {
+		return ex.receiveForm()
 	}
-	return x.receiveProven()
+	return ex.receiveProven()
 }
 
 // arrivalAnswer is the answer to a sender, and counts a wrong proof.
-func (x *exchange) arrivalAnswer(received command.ArrivalReceived, err error) (answer, error) {
+func (ex *exchange) arrivalAnswer(received command.ArrivalReceived, err error) (answer, error) {
 	if errors.Is(err, intake.ErrProof) {
-		x.metrics.arrivals.WithLabelValues(x.intake.State.Settings.Kind, "unproven").Inc()
+		ex.metrics.arrivals.WithLabelValues(ex.intake.State.Settings.Kind, "unproven").Inc()
 	}
 	if err != nil {
 		return answer{}, err
@@ -119,33 +119,33 @@ func (x *exchange) arrivalAnswer(received command.ArrivalReceived, err error) (a
 
 // receiveProven receives a post with a proof. Its body is read once nothing in its headers is a reason to refuse it. A
 // handshake has no proof.
-func (x *exchange) receiveProven() (answer, error) {
-	if left := x.senders.Left(x.sender(), x.senderLimit()); x.senderLimit().Rate > 0 && !left.Allowed {
-		return answer{}, x.tooMany(left)
+func (ex *exchange) receiveProven() (answer, error) {
+	if left := ex.senders.Left(ex.sender(), ex.senderLimit()); ex.senderLimit().Rate > 0 && !left.Allowed {
+		return answer{}, ex.tooMany(left)
 	}
-	unproven := x.byIntake(x.checkHeaders)
-	mayAsk := intake.HandshakeOf(x.intake.State.Settings) == intake.HandshakeChallenge &&
+	unproven := ex.byIntake(ex.checkHeaders)
+	mayAsk := intake.HandshakeOf(ex.intake.State.Settings) == intake.HandshakeChallenge &&
 		errors.Is(unproven, intake.ErrProof)
 	if unproven != nil && !mayAsk {
-		return x.arrivalAnswer(command.ArrivalReceived{}, unproven)
+		return ex.arrivalAnswer(command.ArrivalReceived{}, unproven)
 	}
-	body, err := x.arrivalBody()
+	body, err := ex.arrivalBody()
 	if err != nil {
 		return answer{}, err
 	}
-	if reply, asked := intake.AnswerBody(x.intake.State.Settings, body); asked {
-		return x.handshakeAnswer(reply), nil
+	if reply, asked := intake.AnswerBody(ex.intake.State.Settings, body); asked {
+		return ex.handshakeAnswer(reply), nil
 	}
 	if unproven != nil {
-		return x.arrivalAnswer(command.ArrivalReceived{}, unproven)
+		return ex.arrivalAnswer(command.ArrivalReceived{}, unproven)
 	}
-	return x.arrivalAnswer(x.receiveBody(x.raw(), body))
+	return ex.arrivalAnswer(ex.receiveBody(ex.raw(), body))
 }
 
 // receiveBody receives what a request has as its body.
-func (x *exchange) receiveBody(raw event.ArrivalRaw, body []byte) (received command.ArrivalReceived, err error) {
-	err = x.byIntake(func() (bool, error) {
-		received, err = x.receive(raw, body)
+func (ex *exchange) receiveBody(raw event.ArrivalRaw, body []byte) (received command.ArrivalReceived, err error) {
+	err = ex.byIntake(func() (bool, error) {
+		received, err = ex.receive(raw, body)
 		return err == nil, err
 	})
 	return received, err
@@ -153,52 +153,52 @@ func (x *exchange) receiveBody(raw event.ArrivalRaw, body []byte) (received comm
 
 // checkHeaders checks the proof in the headers of a post. If it depends on the body, the address must not have sent too
 // many wrong ones. The errors are intake.ErrProof and a limitError.
-func (x *exchange) checkHeaders() (confirmed bool, err error) {
-	proven, err := intake.VerifyHeaders(x.intake.State.Settings, x.intake.Secrets, x.sent(), x.Now())
+func (ex *exchange) checkHeaders() (confirmed bool, err error) {
+	proven, err := intake.VerifyHeaders(ex.intake.State.Settings, ex.intake.Secrets, ex.sent(), ex.Now())
 	if err == nil && !proven {
-		err = x.proofsLeft()
+		err = ex.proofsLeft()
 	}
 	return err == nil, err // an append confirms it
 }
 
 // receive verifies the proof of a post, and appends the arrival and its outcome.
-func (x *exchange) receive(raw event.ArrivalRaw, body []byte) (command.ArrivalReceived, error) {
-	settings := x.intake.State.Settings
-	if err := intake.Verify(settings, x.intake.Secrets, x.sent(), body, x.Now()); err != nil {
+func (ex *exchange) receive(raw event.ArrivalRaw, body []byte) (command.ArrivalReceived, error) {
+	settings := ex.intake.State.Settings
+	if err := intake.Verify(settings, ex.intake.Secrets, ex.sent(), body, ex.Now()); err != nil {
 		return command.ArrivalReceived{}, err
 	}
-	if err := x.takeArrival(); err != nil {
+	if err := ex.takeArrival(); err != nil {
 		return command.ArrivalReceived{}, err
 	}
-	x.caller.IP, x.caller.UserAgent = "", "" // of the sender's server
+	ex.caller.IP, ex.caller.UserAgent = "", "" // of the sender's server
 	if settings.Kind == intake.MetaLeadAds {
-		return x.receiveChanges(body)
+		return ex.receiveChanges(body)
 	}
-	elements, whole, err := x.split(raw, body)
+	elements, whole, err := ex.split(raw, body)
 	if !whole {
 		if err != nil {
 			return command.ArrivalReceived{}, err
 		}
-		return x.receiveElements(raw, elements)
+		return ex.receiveElements(raw, elements)
 	}
 	notList := err
-	raw, mapped, wrong, err := x.mapped(raw, body)
+	raw, mapped, wrong, err := ex.mapped(raw, body)
 	if err != nil {
 		return command.ArrivalReceived{}, err
 	}
 	arrived := command.ReceiveArrival{
-		DeliveryID: mapped.DeliveryID, Raw: raw, Mapped: x.unlessPaused(command.MappedBy(mapped, wrong)),
+		DeliveryID: mapped.DeliveryID, Raw: raw, Mapped: ex.unlessPaused(command.MappedBy(mapped, wrong)),
 	}
 	if notList != nil {
 		arrived.Mapped.Wrong.Add("each", notList.Error())
 	}
-	return x.keep(arrived)
+	return ex.keep(arrived)
 }
 
 // split returns the arrivals of a post that has several, found in a turn of the intake.
-func (x *exchange) split(raw event.ArrivalRaw, body []byte) (elements []intake.Element, whole bool, err error) {
-	failed := x.Commands.Turns().Do(x.ctx, x.caller.Account, x.intake.ID, func() turns.Cost {
-		elements, whole, err = x.intake.Mapping.Split(intake.Request{
+func (ex *exchange) split(raw event.ArrivalRaw, body []byte) (elements []intake.Element, whole bool, err error) {
+	failed := ex.Commands.Turns().Do(ex.ctx, ex.caller.Account, ex.intake.ID, func() turns.Cost {
+		elements, whole, err = ex.intake.Mapping.Split(intake.Request{
 			ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query,
 		})
 		return turns.Cost{Bytes: len(body)}
@@ -211,36 +211,36 @@ func (x *exchange) split(raw event.ArrivalRaw, body []byte) (elements []intake.E
 
 // receiveElements appends an arrival for each element of a post. The answer has the first; a post without any, such as
 // one about the status of messages, leaves nothing.
-func (x *exchange) receiveElements(
+func (ex *exchange) receiveElements(
 	raw event.ArrivalRaw, elements []intake.Element,
 ) (first command.ArrivalReceived, err error) {
 	post := make([]command.ReceiveArrival, len(elements))
 	for i, element := range elements {
 		own := raw
 		own.ContentType, own.Item, own.Post = "application/json", true, string(element.Post)
-		own, mapped, wrong, err := x.mapped(own, element.Body)
+		own, mapped, wrong, err := ex.mapped(own, element.Body)
 		if err != nil {
 			return first, err
 		}
 		post[i] = command.ReceiveArrival{
 			DeliveryID: cmp.Or(mapped.DeliveryID, element.Of), Raw: own,
-			Mapped: x.unlessPaused(command.MappedBy(mapped, wrong)),
+			Mapped: ex.unlessPaused(command.MappedBy(mapped, wrong)),
 		}
 	}
-	return x.keepPost(post)
+	return ex.keepPost(post)
 }
 
 // receiveChanges appends an arrival for each lead that a post of Meta announces, and for each change that cannot be
 // read. The answer has the first.
-func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, err error) {
+func (ex *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, err error) {
 	changes, err := intake.Changes(body)
 	if err != nil || len(changes) == 0 {
 		var wrong field.Errors
 		if err != nil {
 			wrong.Add("body", err.Error())
 		}
-		return x.keep(command.ReceiveArrival{
-			Raw: x.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil},
+		return ex.keep(command.ReceiveArrival{
+			Raw: ex.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil},
 		})
 	}
 	if len(changes) > intake.MaxElements {
@@ -249,7 +249,7 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 	post := make([]command.ReceiveArrival, len(changes))
 	for i, change := range changes {
 		announced := command.ReceiveArrival{
-			DeliveryID: change.ID, Raw: x.raw().WithBody(change.Body), Mapped: x.unlessPaused(command.Mapped{}),
+			DeliveryID: change.ID, Raw: ex.raw().WithBody(change.Body), Mapped: ex.unlessPaused(command.Mapped{}),
 		}
 		announced.Pending = change.Wrong == nil && announced.Mapped.Wrong == nil
 		if change.Wrong != nil {
@@ -257,59 +257,59 @@ func (x *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, e
 		}
 		post[i] = announced
 	}
-	return x.keepPost(post)
+	return ex.keepPost(post)
 }
 
 // keep appends an arrival at the intake.
-func (x *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, error) {
-	return x.keepPost([]command.ReceiveArrival{cmd})
+func (ex *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, error) {
+	return ex.keepPost([]command.ReceiveArrival{cmd})
 }
 
 // keepPost appends all arrivals of a post at the intake, or none. The answer has the first, and the position of all.
-func (x *exchange) keepPost(post []command.ReceiveArrival) (first command.ArrivalReceived, err error) {
+func (ex *exchange) keepPost(post []command.ReceiveArrival) (first command.ArrivalReceived, err error) {
 	if len(post) == 0 {
 		return first, nil
 	}
-	settings := x.intake.State.Settings
+	settings := ex.intake.State.Settings
 	for i := range post {
 		cmd := &post[i]
-		cmd.Caller, cmd.IntakeID, cmd.Intake, cmd.Source = x.caller, x.intake.ID, x.intake.Check(), settings.Source
+		cmd.Caller, cmd.IntakeID, cmd.Intake, cmd.Source = ex.caller, ex.intake.ID, ex.intake.Check(), settings.Source
 	}
-	all, err := x.Commands.ReceivePost(x.ctx, post)
+	all, err := ex.Commands.ReceivePost(ex.ctx, post)
 	if err != nil {
 		return first, err
 	}
 	first = all[0]
 	for _, received := range all {
 		state := cmp.Or(received.State, "repeated")
-		x.metrics.arrivals.WithLabelValues(settings.Kind, state).Inc()
+		ex.metrics.arrivals.WithLabelValues(settings.Kind, state).Inc()
 		first.Position = max(first.Position, received.Position)
 	}
-	x.spendArrivals(len(post) - 1)
+	ex.spendArrivals(len(post) - 1)
 	return first, nil
 }
 
 // unlessPaused makes a paused intake quarantine what would be captured.
-func (x *exchange) unlessPaused(mapped command.Mapped) command.Mapped {
-	mapped.Wrong = append(mapped.Wrong, x.intake.State.Paused()...)
+func (ex *exchange) unlessPaused(mapped command.Mapped) command.Mapped {
+	mapped.Wrong = append(mapped.Wrong, ex.intake.State.Paused()...)
 	return mapped
 }
 
 // mapped returns the post as it is kept, and its mapping, computed in a turn of the intake.
-func (x *exchange) mapped(
+func (ex *exchange) mapped(
 	raw event.ArrivalRaw, body []byte,
 ) (kept event.ArrivalRaw, mapped intake.Mapped, wrong field.Errors, err error) {
 	region := account.DefaultRegion
-	if x.admission.Account != nil {
-		region = x.admission.Account.State.Region
+	if ex.admission.Account != nil {
+		region = ex.admission.Account.State.Region
 	}
-	err = x.Commands.Turns().Do(x.ctx, x.caller.Account, x.intake.ID, func() turns.Cost {
-		mapped, wrong = x.intake.Mapping.Map(intake.Request{
+	err = ex.Commands.Turns().Do(ex.ctx, ex.caller.Account, ex.intake.ID, func() turns.Cost {
+		mapped, wrong = ex.intake.Mapping.Map(intake.Request{
 			ContentType: raw.ContentType, Body: body, Headers: raw.Headers, Query: raw.Query, Region: region,
 			Item: raw.Item, Post: []byte(raw.Post),
 		})
 		if !mapped.Honeypot {
-			kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(x.intake.State.Settings.Kind, body)))
+			kept = raw.WithBody(intake.WithoutFiles(raw.ContentType, intake.Masked(ex.intake.State.Settings.Kind, body)))
 		}
 		return turns.Cost{Bytes: len(body), Steps: mapped.Steps}
 	})
@@ -317,12 +317,12 @@ func (x *exchange) mapped(
 }
 
 // raw is the post without its body, proofs and credentials.
-func (x *exchange) raw() event.ArrivalRaw {
+func (ex *exchange) raw() event.ArrivalRaw {
 	raw := event.ArrivalRaw{
-		ContentType: strings.ToValidUTF8(x.r.Header.Get("Content-Type"), ""),
-		Headers:     intake.VisibleHeaders(x.intake.State.Settings, x.r.Header),
+		ContentType: strings.ToValidUTF8(ex.r.Header.Get("Content-Type"), ""),
+		Headers:     intake.VisibleHeaders(ex.intake.State.Settings, ex.r.Header),
 	}
-	query := intake.VisibleQuery(x.intake.State.Settings, x.r.URL.RawQuery, intake.FromBrowser(raw.Headers))
+	query := intake.VisibleQuery(ex.intake.State.Settings, ex.r.URL.RawQuery, intake.FromBrowser(raw.Headers))
 	if len(query) > 0 {
 		raw.Query = query
 	}
@@ -330,33 +330,33 @@ func (x *exchange) raw() event.ArrivalRaw {
 }
 
 // sent reads where a request may have proofs.
-func (x *exchange) sent() intake.Sent {
-	return intake.Sent{Header: x.r.Header.Get, Query: x.r.URL.Query().Get}
+func (ex *exchange) sent() intake.Sent {
+	return intake.Sent{Header: ex.r.Header.Get, Query: ex.r.URL.Query().Get}
 }
 
 // arrivalBody reads the body of a post.
-func (x *exchange) arrivalBody() ([]byte, error) {
-	if encoded(x.r.Header) {
+func (ex *exchange) arrivalBody() ([]byte, error) {
+	if encoded(ex.r.Header) {
 		return nil, errCoding
 	}
-	body, err := x.readBodyUpTo(maxArrival, errArrivalLarge)
+	body, err := ex.readBodyUpTo(maxArrival, errArrivalLarge)
 	if err == nil {
-		x.bodyRead()
+		ex.bodyRead()
 	}
 	return body, err
 }
 
 // sender is the key of the quota of one address at the intake: one for posts, and one for page views.
-func (x *exchange) sender() string {
-	return x.kind.Policy() + " " + x.intake.ID + " " + x.address()
+func (ex *exchange) sender() string {
+	return ex.kind.Policy() + " " + ex.intake.ID + " " + ex.address()
 }
 
 // senderLimit limits the requests of one address to the intake, with bursts of one second. It is derived from the
 // intake's own limit or, without one and for page views, from the account's. The zero Limit is none.
-func (x *exchange) senderLimit() quota.Limit {
-	own := x.intake.State.Settings.RateLimit
-	if own == nil || x.kind == quota.PageView {
-		return x.limit().Limit
+func (ex *exchange) senderLimit() quota.Limit {
+	own := ex.intake.State.Settings.RateLimit
+	if own == nil || ex.kind == quota.PageView {
+		return ex.limit().Limit
 	}
 	return quota.LimitOf(own, new(int(min(math.Ceil(*own), math.MaxInt32))), 0, 0)
 }
@@ -365,21 +365,21 @@ func (x *exchange) senderLimit() quota.Limit {
 const addressShare = 4
 
 // atForm reports whether the request is one to a form, at which anyone may post.
-func (x *exchange) atForm() bool {
-	return x.intake != nil && x.intake.State.Settings.Kind == intake.Form
+func (ex *exchange) atForm() bool {
+	return ex.intake != nil && ex.intake.State.Settings.Kind == intake.Form
 }
 
 // senderMeters returns the buckets that the bytes of one address at a form count against: a part of the account's
 // buckets.
-func (x *exchange) senderMeters() (all []meter) {
-	if !x.atForm() {
+func (ex *exchange) senderMeters() (all []meter) {
+	if !ex.atForm() {
 		return nil
 	}
-	for _, m := range x.meters() {
-		if m.holder == x.caller.Account { // the part of its forms is smaller
+	for _, m := range ex.meters() {
+		if m.holder == ex.caller.Account { // the part of its forms is smaller
 			continue
 		}
-		m.holder = x.sender()
+		m.holder = ex.sender()
 		m.limit = quota.Limit{Rate: m.limit.Rate / addressShare, Burst: max(1, m.limit.Burst/addressShare)}
 		all = append(all, m)
 	}
@@ -388,60 +388,60 @@ func (x *exchange) senderMeters() (all []meter) {
 
 // takeSender takes a token from the quota of the client's address at the intake. The error is a limitError or a
 // storageError.
-func (x *exchange) takeSender() error {
-	for _, m := range x.senderMeters() {
-		if left := x.senders.Left(m.key(), m.limit); !left.Allowed {
-			x.metrics.limited.WithLabelValues(senderLimit).Inc()
+func (ex *exchange) takeSender() error {
+	for _, m := range ex.senderMeters() {
+		if left := ex.senders.Left(m.key(), m.limit); !left.Allowed {
+			ex.metrics.limited.WithLabelValues(senderLimit).Inc()
 			return m.refusal(left)
 		}
 	}
-	if limit := x.senderLimit(); limit.Rate > 0 {
-		if used := x.senders.Take(x.sender(), limit); !used.Allowed {
-			return x.tooMany(used)
+	if limit := ex.senderLimit(); limit.Rate > 0 {
+		if used := ex.senders.Take(ex.sender(), limit); !used.Allowed {
+			return ex.tooMany(used)
 		}
 	}
 	return nil
 }
 
-func (x *exchange) tooMany(used quota.Use) error {
-	x.metrics.limited.WithLabelValues(senderLimit).Inc()
+func (ex *exchange) tooMany(used quota.Use) error {
+	ex.metrics.limited.WithLabelValues(senderLimit).Inc()
 	return limitError{used.RetryAfter}
 }
 
 // takeArrival counts a post, once, whose sender has proved itself: against the quota of its address and that of the
 // intake.
-func (x *exchange) takeArrival() error {
-	if x.counted {
+func (ex *exchange) takeArrival() error {
+	if ex.counted {
 		return nil
 	}
-	x.counted = true
-	if err := x.takeSender(); err != nil {
+	ex.counted = true
+	if err := ex.takeSender(); err != nil {
 		return err
 	}
-	return x.take()
+	return ex.take()
 }
 
 // spendArrivals counts further arrivals of a post that was let in against the quota of the intake, into debt if
 // necessary.
-func (x *exchange) spendArrivals(n int) {
-	if limit := x.arrivalLimit(x.limit()); n > 0 && limit.Rate > 0 {
-		x.quotas.Spend(x.kind.Policy()+" "+x.quotaHolder(), limit.Limit, n)
+func (ex *exchange) spendArrivals(n int) {
+	if limit := ex.arrivalLimit(ex.limit()); n > 0 && limit.Rate > 0 {
+		ex.quotas.Spend(ex.kind.Policy()+" "+ex.quotaHolder(), limit.Limit, n)
 	}
 }
 
 // quotaHolder is the key of a request's quotas: its account or, so that junk at one intake uses up nothing else, its
 // intake.
-func (x *exchange) quotaHolder() string {
-	if x.intake != nil {
-		return x.caller.Account + "/" + x.intake.ID
+func (ex *exchange) quotaHolder() string {
+	if ex.intake != nil {
+		return ex.caller.Account + "/" + ex.intake.ID
 	}
-	return x.caller.Account
+	return ex.caller.Account
 }
 
 // arrivalLimit is the limit of all posts to the intake together: the account's, or a multiple of that of one address if
 // that is larger.
-func (x *exchange) arrivalLimit(limit accountLimit) accountLimit {
-	sender := x.senderLimit()
+func (ex *exchange) arrivalLimit(limit accountLimit) accountLimit {
+	sender := ex.senderLimit()
 	if limit.Rate == 0 || sender.Rate == 0 {
 		return accountLimit{}
 	}
@@ -450,96 +450,96 @@ func (x *exchange) arrivalLimit(limit accountLimit) accountLimit {
 }
 
 // receiveGet answers a handshake or, at an intake that accepts GET, receives the query as a post.
-func (x *exchange) receiveGet() (answer, error) {
-	settings := x.intake.State.Settings
+func (ex *exchange) receiveGet() (answer, error) {
+	settings := ex.intake.State.Settings
 	handshake := intake.HandshakeOf(settings)
 	if handshake != intake.HandshakeNone {
-		answer, err := x.answerHandshake()
+		answer, err := ex.answerHandshake()
 		if !settings.AcceptGet || !errors.Is(err, intake.ErrHandshake) {
 			return answer, err
 		}
 	}
-	if !settings.AcceptGet || x.r.Method != http.MethodGet {
-		x.w.Header().Set("Allow", http.MethodPost)
+	if !settings.AcceptGet || ex.r.Method != http.MethodGet {
+		ex.w.Header().Set("Allow", http.MethodPost)
 		return answer{}, errWrongMethod
 	}
-	if err := x.byIntake(x.checkHeaders); err != nil {
+	if err := ex.byIntake(ex.checkHeaders); err != nil {
 		return answer{}, err
 	}
-	raw := x.raw()
+	raw := ex.raw()
 	raw.ContentType = "application/x-www-form-urlencoded"
 	query := make(url.Values, len(raw.Query))
 	for name, value := range raw.Query {
 		query.Set(name, value)
 	}
 	body := strings.ReplaceAll(query.Encode(), "+", "%20") // a plus would be one that a phone has lost
-	return x.arrivalAnswer(x.receiveBody(raw, []byte(body)))
+	return ex.arrivalAnswer(ex.receiveBody(raw, []byte(body)))
 }
 
 // answerHandshake answers a sender that asks whether the address is its customer's. Nothing is appended, so the
 // intake's secrets are read from the log.
-func (x *exchange) answerHandshake() (answer, error) {
-	if err := x.proofsLeft(); err != nil {
+func (ex *exchange) answerHandshake() (answer, error) {
+	if err := ex.proofsLeft(); err != nil {
 		return answer{}, err
 	}
-	latest, err := x.Directory.ConfirmIntake(x.ctx, x.intake.ID)
+	latest, err := ex.Directory.ConfirmIntake(ex.ctx, ex.intake.ID)
 	if err != nil {
 		return answer{}, err
 	}
-	p := x.params()
-	reply, err := intake.AnswerQuery(latest.State.Settings, latest.Secrets, p.text, x.Now())
+	p := ex.params()
+	reply, err := intake.AnswerQuery(latest.State.Settings, latest.Secrets, p.text, ex.Now())
 	if p.wrong != nil {
 		return answer{}, p.wrong
 	}
 	if errors.Is(err, intake.ErrVerifyToken) {
-		if limited := x.takeProof(); limited != nil {
+		if limited := ex.takeProof(); limited != nil {
 			return answer{}, limited
 		}
 	}
-	return x.handshakeAnswer(reply), err
+	return ex.handshakeAnswer(reply), err
 }
 
-func (x *exchange) handshakeAnswer(reply intake.Reply) answer {
+func (ex *exchange) handshakeAnswer(reply intake.Reply) answer {
 	return answer{stream: func() error {
-		x.w.Header().Set("Content-Type", reply.ContentType)
-		_, err := x.w.Write(reply.Body)
+		ex.w.Header().Set("Content-Type", reply.ContentType)
+		_, err := ex.w.Write(reply.Body)
 		return err
 	}}
 }
 
 // recordPageView records an activity of a visitor of a page with leadlog.js. A page must not have a credential, so it
 // sends views to the intake of its forms.
-func (x *exchange) recordPageView() (answer, error) {
-	if x.intake.State.Settings.Kind != intake.Form {
+func (ex *exchange) recordPageView() (answer, error) {
+	if ex.intake.State.Settings.Kind != intake.Form {
 		return answer{}, intake.ErrNotFound
 	}
-	if err := x.byIntake(x.checkOrigin); err != nil {
+	if err := ex.byIntake(ex.checkOrigin); err != nil {
 		return answer{}, err
 	}
-	body, err := x.membersUpTo(maxPageView, errViewLarge)
+	body, err := ex.membersUpTo(maxPageView, errViewLarge)
 	if err != nil {
 		return answer{}, err
 	}
-	x.caller.IP, x.caller.UserAgent = "", ""
-	return answer{status: http.StatusAccepted, body: envelope{Success: true}}, x.byIntake(func() (bool, error) {
-		if _, err := x.checkOrigin(); err != nil {
+	ex.caller.IP, ex.caller.UserAgent = "", ""
+	return answer{status: http.StatusAccepted, body: envelope{Success: true}}, ex.byIntake(func() (bool, error) {
+		if _, err := ex.checkOrigin(); err != nil {
 			return false, err
 		}
-		_, err := x.Commands.RecordActivity(x.ctx, command.RecordActivity{
-			Admission: command.Admission{Caller: x.caller, Account: x.admission.Account}.ByIntake(x.intake),
-			VisitorID: x.pathParam("visitorId"), Body: body,
+		_, err := ex.Commands.RecordActivity(ex.ctx, command.RecordActivity{
+			Admission: command.Admission{Caller: ex.caller, Account: ex.admission.Account}.ByIntake(ex.intake),
+			VisitorID: ex.pathParam("visitorId"), Body: body,
 		})
 		return err == nil, err
 	})
 }
 
 // checkOrigin checks that a page may post to the intake, and lets that page read the answer. The error is errOrigin.
-func (x *exchange) checkOrigin() (confirmed bool, err error) {
-	listed := x.intake.State.Settings.Origins
+func (ex *exchange) checkOrigin() (confirmed bool, err error) {
+	listed := ex.intake.State.Settings.Origins
 	if len(listed) == 0 {
 		return true, nil // an append confirms it
 	}
-	origin, header := x.r.Header.Get("Origin"), x.w.Header()
+	origin, header := ex.r.Header.Get("Origin"), ex.w.Header()
 	if !slices.Contains(listed, origin) {
 		header.Del("Access-Control-Allow-Origin") // set by a cached intake
 		return false, errOrigin
@@ -551,22 +551,22 @@ func (x *exchange) checkOrigin() (confirmed bool, err error) {
 }
 
 // answerPreflight lets pages of the intake's origins post to it. Any other gets no such headers.
-func (x *exchange) answerPreflight() (answer, error) {
-	requested := x.r.Header
-	settings := x.intake.State.Settings
-	err := x.byIntake(x.checkOrigin)
+func (ex *exchange) answerPreflight() (answer, error) {
+	requested := ex.r.Header
+	settings := ex.intake.State.Settings
+	err := ex.byIntake(ex.checkOrigin)
 	if settings.Kind != intake.Form || len(settings.Origins) == 0 || errors.Is(err, errOrigin) ||
 		requested.Get("Access-Control-Request-Method") != http.MethodPost {
-		x.w.Header().Set("Allow", http.MethodPost)
+		ex.w.Header().Set("Allow", http.MethodPost)
 		return answer{}, errWrongMethod
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	header := x.w.Header()
+	header := ex.w.Header()
 	header.Del("Access-Control-Expose-Headers")
 	header.Set("Access-Control-Allow-Methods", http.MethodPost)
 	header.Set("Access-Control-Allow-Headers", "Content-Type, "+idempotencyHeader+", "+requestIDHeader)
 	header.Set("Access-Control-Max-Age", "600") // seconds
-	return answer{stream: func() error { x.w.WriteHeader(http.StatusNoContent); return nil }}, nil
+	return answer{stream: func() error { ex.w.WriteHeader(http.StatusNoContent); return nil }}, nil
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // attribution divides conversions among their touches.
-func (x *exchange) attribution() (answer, error) {
-	p := x.params()
+func (ex *exchange) attribution() (answer, error) {
+	p := ex.params()
 	filter := query.AttributionFilter{
 		Rules: attribution.Rules{
 			Model: attribution.Model(cmp.Or(p.oneOf("model", attribution.Models()...), string(attribution.Last))),
@@ -25,14 +25,14 @@ func (x *exchange) attribution() (answer, error) {
 		Visits: p.oneOf("include", "visits") != "",
 	}
 	asOf := p.asOf()
-	if err := x.waitFor(p, query.TouchView); err != nil {
+	if err := ex.waitFor(p, query.TouchView); err != nil {
 		return answer{}, err
 	}
 	var err error
-	if filter.AsOf, err = x.positionAsOf(asOf); err != nil {
+	if filter.AsOf, err = ex.positionAsOf(asOf); err != nil {
 		return answer{}, err
 	}
-	return found(x.Query.Attribution(x.ctx, x.caller.Account, filter))
+	return found(ex.Query.Attribution(ex.ctx, ex.caller.Account, filter))
 }
 
 // duration reads whole days or hours, within bounds.
@@ -61,13 +61,13 @@ func (p *params) asOf() query.AsOf {
 
 // positionAsOf returns the position that a list or report is as of. An account may have as many requests waiting for a
 // view as in waitFor.
-func (x *exchange) positionAsOf(asOf query.AsOf) (eventstore.Position, error) {
-	waiting := x.load.waiting.of(x.caller.Account)
+func (ex *exchange) positionAsOf(asOf query.AsOf) (eventstore.Position, error) {
+	waiting := ex.load.waiting.of(ex.caller.Account)
 	if !waiting.take(1) {
 		return 0, errOverloaded
 	}
 	defer waiting.release(1)
-	position, err := x.Query.PositionAsOf(x.ctx, asOf)
+	position, err := ex.Query.PositionAsOf(ex.ctx, asOf)
 	if errors.Is(err, query.ErrAsOf) {
 		return 0, bad("asOf", query.ErrAsOf.Error())
 	}

@@ -13,30 +13,30 @@ import (
 
 // auditTokens answers with all token events of the account: page by page as JSON, all at once as CSV, JSON lines or
 // Parquet.
-func (x *exchange) auditTokens() (answer, error) {
-	p := x.params()
+func (ex *exchange) auditTokens() (answer, error) {
+	p := ex.params()
 	filter := query.AuditFilter{
 		TokenID: p.text("tokenId"), Type: p.oneOf("type", query.TokenEventTypes()...), Since: p.time("since"),
 		Until: p.time("until"),
 	}
 	page := p.page()
-	if err := x.waitFor(p, query.TokenEventView); err != nil {
+	if err := ex.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
 	}
-	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
+	ex.w.Header().Add("Vary", "Accept")
+	if media := preferred(ex.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
 		mediaParquet); media != mediaJSON {
 		// A stream may take longer than the timeout of an answer; each write has a deadline instead.
-		return streamed(x, media, export.TokenEvents(),
-			x.Query.AuditTokensAll(x.detached(), x.caller.Account, filter)), nil
+		return streamed(ex, media, export.TokenEvents(),
+			ex.Query.AuditTokensAll(ex.detached(), ex.caller.Account, filter)), nil
 	}
-	return listed(x.Query.AuditTokens(x.ctx, x.caller.Account, filter, page))
+	return listed(ex.Query.AuditTokens(ex.ctx, ex.caller.Account, filter, page))
 }
 
 // auditTrail answers with the audit records of the account, of changes and of accesses to personal data: by page as
 // JSON, or all as CSV, JSON lines or Parquet.
-func (x *exchange) auditTrail() (answer, error) {
-	p := x.params()
+func (ex *exchange) auditTrail() (answer, error) {
+	p := ex.params()
 	filter := query.TrailFilter{
 		Type: strings.ToLower(p.text("type")), Actor: p.text("actor"), Subject: p.text("subject"),
 		Since: p.time("since"), Until: p.time("until"),
@@ -45,15 +45,15 @@ func (x *exchange) auditTrail() (answer, error) {
 		p.wrong.Add("type", "must be a type of the audit trail such as webhook.updated or webhook.*")
 	}
 	page := p.page()
-	if err := x.waitFor(p, query.TrailView); err != nil {
+	if err := ex.waitFor(p, query.TrailView); err != nil {
 		return answer{}, err
 	}
-	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
+	ex.w.Header().Add("Vary", "Accept")
+	if media := preferred(ex.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
 		mediaParquet); media != mediaJSON {
-		return streamed(x, media, export.Trail(), x.Query.TrailAll(x.detached(), x.caller.Account, filter)), nil
+		return streamed(ex, media, export.Trail(), ex.Query.TrailAll(ex.detached(), ex.caller.Account, filter)), nil
 	}
-	return listed(x.Query.Trail(x.ctx, x.caller.Account, filter, page))
+	return listed(ex.Query.Trail(ex.ctx, ex.caller.Account, filter, page))
 }
 
 // signedTree is a checkpoint of the account's audit tree in an answer. Checkpoint is the signed text that leadlog
@@ -65,43 +65,43 @@ type signedTree struct {
 	PublicKey  string `json:"publicKey"`
 }
 
-func (x *exchange) signed(tree tlog.Tree) (signedTree, error) {
-	text, err := x.Tree.SignTree(x.caller.Account, tree)
-	return signedTree{tree.N, tree.Hash.String(), text, x.Tree.PublicKey()}, err
+func (ex *exchange) signed(tree tlog.Tree) (signedTree, error) {
+	text, err := ex.Tree.SignTree(ex.caller.Account, tree)
+	return signedTree{tree.N, tree.Hash.String(), text, ex.Tree.PublicKey()}, err
 }
 
 // showTreeHead answers with the checkpoint of the account's audit tree, of now or at a size.
-func (x *exchange) showTreeHead() (answer, error) {
-	p := x.params()
+func (ex *exchange) showTreeHead() (answer, error) {
+	p := ex.params()
 	size := p.size("size")
-	if err := x.waitFor(p, query.TokenEventView); err != nil {
+	if err := ex.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
 	}
-	head, err := x.Query.TreeHead(x.ctx, x.caller.Account, size)
+	head, err := ex.Query.TreeHead(ex.ctx, ex.caller.Account, size)
 	if err != nil {
 		return answer{}, err
 	}
-	return found(x.signed(head))
+	return found(ex.signed(head))
 }
 
 // proveTokenEvent proves that a token event is a leaf of a signed tree.
-func (x *exchange) proveTokenEvent() (answer, error) {
-	p := x.params()
+func (ex *exchange) proveTokenEvent() (answer, error) {
+	p := ex.params()
 	position, err := strconv.ParseUint(p.get("position"), 10, 64)
 	if err != nil {
 		p.wrong.Add("position", "must be the position of a token event, as GET /api/v1/crm/audit/tokens lists them")
 	}
 	size := p.size("size")
-	if err := x.waitFor(p, query.TokenEventView); err != nil {
+	if err := ex.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
 	}
-	proof, err := withCatchUp(x, func() (query.EventProof, error) {
-		return x.Query.ProveTokenEvent(x.ctx, x.caller.Account, eventstore.Position(position), size)
+	proof, err := withCatchUp(ex, func() (query.EventProof, error) {
+		return ex.Query.ProveTokenEvent(ex.ctx, ex.caller.Account, eventstore.Position(position), size)
 	}, query.TokenEventView)
 	if err != nil {
 		return answer{}, missing(err, errNoTokenEvent)
 	}
-	signed, err := x.signed(proof.Tree)
+	signed, err := ex.signed(proof.Tree)
 	return found(struct {
 		signedTree `json:",inline"`
 		Event      query.TokenEvent `json:"event"`
@@ -111,24 +111,24 @@ func (x *exchange) proveTokenEvent() (answer, error) {
 }
 
 // proveTree proves that the tree at one size is the beginning of the tree at another.
-func (x *exchange) proveTree() (answer, error) {
-	p := x.params()
+func (ex *exchange) proveTree() (answer, error) {
+	p := ex.params()
 	from, to := p.size("from"), p.size("to")
 	if from == query.Newest {
 		p.wrong.Add("from", "must be the size of an earlier tree")
 	}
-	if err := x.waitFor(p, query.TokenEventView); err != nil {
+	if err := ex.waitFor(p, query.TokenEventView); err != nil {
 		return answer{}, err
 	}
-	proof, err := x.Query.ProveTree(x.ctx, x.caller.Account, from, to)
+	proof, err := ex.Query.ProveTree(ex.ctx, ex.caller.Account, from, to)
 	if err != nil {
 		return answer{}, err
 	}
-	earlier, err := x.signed(proof.From)
+	earlier, err := ex.signed(proof.From)
 	if err != nil {
 		return answer{}, err
 	}
-	later, err := x.signed(proof.To)
+	later, err := ex.signed(proof.To)
 	return found(struct {
 		From  signedTree `json:"from"`
 		To    signedTree `json:"to"`

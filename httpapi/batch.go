@@ -46,58 +46,58 @@ type capturedLine struct {
 
 // captureBatch captures leads, one per line, and answers lines while it reads more. A line that fails does not affect
 // the others: once the answer has begun, its status is 200.
-func (x *exchange) captureBatch() (answer, error) {
-	if err := x.admission.Confirm(x.ctx, x.Directory); err != nil { // there may be no line whose append checks it
+func (ex *exchange) captureBatch() (answer, error) {
+	if err := ex.admission.Confirm(ex.ctx, ex.Directory); err != nil { // there may be no line whose append checks it
 		return answer{}, err
 	}
-	if encoded(x.r.Header) {
+	if encoded(ex.r.Header) {
 		return answer{}, errCoding
 	}
-	if !acceptable(x.r.Header, mediaLines...) {
+	if !acceptable(ex.r.Header, mediaLines...) {
 		return answer{}, errLinesType
 	}
-	if x.r.ContentLength > maxBatchBody {
+	if ex.r.ContentLength > maxBatchBody {
 		return answer{}, errBatchTooLarge
 	}
-	key, err := idempotencyKey(x.r.Header)
+	key, err := idempotencyKey(ex.r.Header)
 	if err != nil {
 		return answer{}, err
 	}
-	if x.params().values.Has("dryRun") { // not ignored: the lines would be captured
+	if ex.params().values.Has("dryRun") { // not ignored: the lines would be captured
 		return answer{}, bad("dryRun", "is for single captures")
 	}
-	return answer{stream: func() error { return x.answerLines(key) }}, nil
+	return answer{stream: func() error { return ex.answerLines(key) }}, nil
 }
 
-func (x *exchange) answerLines(key string) error {
-	control := http.NewResponseController(x.w)
+func (ex *exchange) answerLines(key string) error {
+	control := http.NewResponseController(ex.w)
 	if err := control.EnableFullDuplex(); err != nil {
 		return err
 	}
-	x.ctx = x.detached() // without a timeout: each line has its own
-	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&deadlineWriter{w: x.w, control: control}, 32<<10)}
-	lines, err := newLineReader(control, x.r.Body, x.load.batches.of(x.caller.Account))
+	ex.ctx = ex.detached() // without a timeout: each line has its own
+	out := lineWriter{control: control, buffer: bufio.NewWriterSize(&deadlineWriter{w: ex.w, control: control}, 32<<10)}
+	lines, err := newLineReader(control, ex.r.Body, ex.load.batches.of(ex.caller.Account))
 	if err != nil {
 		return err
 	}
 	defer lines.stop()
 
-	x.w.Header().Set("Content-Type", mediaNDJSON+"; charset=utf-8")
-	x.w.Header().Set("Trailer", positionHeader+", "+limitHeader)
+	ex.w.Header().Set("Content-Type", mediaNDJSON+"; charset=utf-8")
+	ex.w.Header().Set("Trailer", positionHeader+", "+limitHeader)
 	// The rest of an unread body must not be parsed as the next request. net/http prevents that only when it reads the
 	// body before it answers.
-	x.w.Header().Set("Connection", "close")
+	ex.w.Header().Set("Connection", "close")
 	// The status is written after the first read: that read sends 100 Continue to a client that waits for it, which is
 	// impossible after another status.
-	begin := sync.OnceFunc(func() { x.w.WriteHeader(http.StatusOK) })
-	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] { return x.arrivals(ctx, lines, key) }
+	begin := sync.OnceFunc(func() { ex.w.WriteHeader(http.StatusOK) })
+	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] { return ex.arrivals(ctx, lines, key) }
 	var last eventstore.Position
-	for arrived := range x.Commands.CaptureLeads(x.ctx, arrivals, out.flush) {
+	for arrived := range ex.Commands.CaptureLeads(ex.ctx, arrivals, out.flush) {
 		begin()
-		line, position, err := x.appendLine(out.buffer.AvailableBuffer(), &arrived)
+		line, position, err := ex.appendLine(out.buffer.AvailableBuffer(), &arrived)
 		if position > last {
 			last = position
-			x.lastWrites.note(x.caller.Account, last)
+			ex.lastWrites.note(ex.caller.Account, last)
 		}
 		if err := out.write(line, err); err != nil {
 			return err // the client has disconnected; lines without an answer may or may not be captured
@@ -105,31 +105,31 @@ func (x *exchange) answerLines(key string) error {
 	}
 	begin()
 	out.flush()
-	setQuotaHeaders(x.w.Header(), x.policy, x.used)
-	x.wrote(last)
+	setQuotaHeaders(ex.w.Header(), ex.policy, ex.used)
+	ex.wrote(last)
 	return out.err
 }
 
 // arrivals yields the lines as captures, and counts each against the account's limits. The request itself was counted
 // as the first.
-func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.BatchArrival] {
+func (ex *exchange) arrivals(ctx context.Context, lines *lineReader, key string) iter.Seq[command.BatchArrival] {
 	return func(yield func(command.BatchArrival) bool) {
 		counted := true
 		for line := range lines.all(ctx) {
 			failed := line.err
 			if failed == nil && !counted {
-				x.charge()
-				failed = x.take()
+				ex.charge()
+				failed = ex.take()
 			}
 			counted = false
 			if failed == nil && line.TooLong {
 				failed = errTooLarge
 			}
 			// The cached account may have been updated. With an outdated one the append would be refused and repeated.
-			if admission, err := x.Directory.Admit(ctx, x.caller); err == nil {
-				x.admission.Account = admission.Account
+			if admission, err := ex.Directory.Admit(ctx, ex.caller); err == nil {
+				ex.admission.Account = admission.Account
 			}
-			if !yield(x.batchArrival(line, failed, x.admission, key)) {
+			if !yield(ex.batchArrival(line, failed, ex.admission, key)) {
 				return
 			}
 		}
@@ -138,7 +138,7 @@ func (x *exchange) arrivals(ctx context.Context, lines *lineReader, key string) 
 
 // batchArrival returns one line as a capture. Lines are captured concurrently, so each has its own copy of the
 // admission.
-func (x *exchange) batchArrival(
+func (ex *exchange) batchArrival(
 	line bodyLine, failed error, admission command.Admission, key string,
 ) command.BatchArrival {
 	return command.BatchArrival{Line: line.Number, Bytes: len(line.Text),
@@ -146,12 +146,12 @@ func (x *exchange) batchArrival(
 			if _, limited := errors.AsType[limitError](failed); limited {
 				return command.CaptureLead{}, failed
 			}
-			cmd := command.CaptureLead{Admission: admission, Keep: true, EnterStream: x.enterStream}
+			cmd := command.CaptureLead{Admission: admission, Keep: true, EnterStream: ex.enterStream}
 			if failed == nil {
 				cmd.Body, failed = lead.ParseObject(line.Text)
 			}
 			if failed != nil {
-				if revoked := admission.Confirm(ctx, x.Directory); revoked != nil {
+				if revoked := admission.Confirm(ctx, ex.Directory); revoked != nil {
 					failed = revoked
 				}
 				return command.CaptureLead{}, failed
@@ -164,7 +164,7 @@ func (x *exchange) batchArrival(
 }
 
 // appendLine appends the answer to one line, and returns the position of the line's events.
-func (x *exchange) appendLine(to []byte, arrived *command.BatchOutcome) ([]byte, eventstore.Position, error) {
+func (ex *exchange) appendLine(to []byte, arrived *command.BatchOutcome) ([]byte, eventstore.Position, error) {
 	if captured := &arrived.LeadCaptured; arrived.Err == nil {
 		encoded, err := encode(capturedLine{
 			arrived.Line, captureStatus(captured), newCapturedEnvelope(captured, false), captured.Replayed,
@@ -173,7 +173,7 @@ func (x *exchange) appendLine(to []byte, arrived *command.BatchOutcome) ([]byte,
 	}
 	f := describe(arrived.Err)
 	if f.status >= http.StatusInternalServerError {
-		x.record.err = arrived.Err
+		ex.record.err = arrived.Err
 	}
 	encoded, err := encode(lineAnswer{
 		Line: arrived.Line, Status: f.status, envelope: f.envelope, RetryAfter: wholeSeconds(f.retryAfter),

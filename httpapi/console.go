@@ -107,15 +107,15 @@ func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
 
 // Throttle implements console.Gate.
 func (g gate) Throttle(r *http.Request, account string, kind quota.Kind) (charge func(), err error) {
-	x := g.exchange(r)
-	x.caller.Account = account
-	return x.charge, x.throttle(kind)
+	ex := g.exchange(r)
+	ex.caller.Account = account
+	return ex.charge, ex.throttle(kind)
 }
 
 func (g gate) EnterStream(r *http.Request, account string) (leave func(), err error) {
-	x := g.exchange(r)
-	x.caller.Account = account
-	return x.enterStream()
+	ex := g.exchange(r)
+	ex.caller.Account = account
+	return ex.enterStream()
 }
 
 func (g gate) Follow(account string) (leave func(), err error) {
@@ -129,9 +129,9 @@ func (g gate) Export(account string) (leave func(), err error) {
 func (g gate) TryFilter(
 	r *http.Request, caller command.Caller, endpoint query.Endpoint, filter string,
 ) (query.FilterPreview, error) {
-	x := g.exchange(r)
-	x.caller = caller
-	return x.tryFilter(endpoint, filter, time.Time{})
+	ex := g.exchange(r)
+	ex.caller = caller
+	return ex.tryFilter(endpoint, filter, time.Time{})
 }
 
 func (g gate) Note(r *http.Request, route, account string, err error) {

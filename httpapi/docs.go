@@ -73,42 +73,42 @@ func newDocuments(base string) documents {
 	}
 }
 
-func (x *exchange) showDocument() (answer, error) { return x.show(x.documents.document()) }
+func (ex *exchange) showDocument() (answer, error) { return ex.show(ex.documents.document()) }
 
-func (x *exchange) showPage() (answer, error) { return x.show(x.documents.page()) }
+func (ex *exchange) showPage() (answer, error) { return ex.show(ex.documents.page()) }
 
 // showScript answers with leadlog.js, which pages of any origin may load.
-func (x *exchange) showScript() (answer, error) {
-	header := x.w.Header()
+func (ex *exchange) showScript() (answer, error) {
+	header := ex.w.Header()
 	header.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	header.Set("Access-Control-Allow-Origin", "*") // for script elements with crossorigin
 	header.Set("Vary", "Accept-Encoding")
-	return x.showFor(x.documents.script(), "public, max-age=3600, stale-while-revalidate=86400") // seconds
+	return ex.showFor(ex.documents.script(), "public, max-age=3600, stale-while-revalidate=86400") // seconds
 }
 
 // show answers with a document, or 304 when the caller has it already.
-func (x *exchange) show(p published) (answer, error) { return x.showFor(p, "no-cache") }
+func (ex *exchange) show(p published) (answer, error) { return ex.showFor(p, "no-cache") }
 
-func (x *exchange) showFor(p published, caching string) (answer, error) {
-	header := x.w.Header()
+func (ex *exchange) showFor(p published, caching string) (answer, error) {
+	header := ex.w.Header()
 	header.Set("ETag", p.tag)
 	header.Set("Cache-Control", caching)
 	if p.policy != "" {
 		header.Set("Content-Security-Policy", p.policy)
 	}
 	return answer{stream: func() error {
-		if p.isNamed(x.r.Header) {
-			x.w.WriteHeader(http.StatusNotModified)
+		if p.isNamed(ex.r.Header) {
+			ex.w.WriteHeader(http.StatusNotModified)
 			return nil
 		}
 		text := p.text
-		if p.packed != nil && strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
+		if p.packed != nil && strings.Contains(ex.r.Header.Get("Accept-Encoding"), "gzip") {
 			header.Set("Content-Encoding", "gzip")
 			text = p.packed
 		}
 		header.Set("Content-Type", p.media)
 		header.Set("Content-Length", strconv.Itoa(len(text)))
-		_, _ = x.w.Write(text) // net/http handles a client that has disconnected
+		_, _ = ex.w.Write(text) // net/http handles a client that has disconnected
 		return nil
 	}}, nil
 }

@@ -254,16 +254,16 @@ func describe(err error) failure {
 }
 
 // fail answers with an error. Internal details only go to the log.
-func (x *exchange) fail(err error) {
-	x.record.err = err
+func (ex *exchange) fail(err error) {
+	ex.record.err = err
 	f := describe(err)
-	f.envelope.DryRun = x.dryRun
-	header := x.w.Header()
+	f.envelope.DryRun = ex.dryRun
+	header := ex.w.Header()
 	switch f.status {
 	case http.StatusUnauthorized:
 		scheme := "Bearer"
-		if x.intake != nil {
-			scheme = intake.Authenticate(x.intake.State.Settings)
+		if ex.intake != nil {
+			scheme = intake.Authenticate(ex.intake.State.Settings)
 		}
 		if scheme != "" {
 			header.Set("WWW-Authenticate", scheme)
@@ -274,19 +274,19 @@ func (x *exchange) fail(err error) {
 	if errors.Is(err, errOverloaded) {
 		header.Set("Connection", "close") // the body is not read, and another process may answer the next request
 	}
-	x.wrote(f.position)
+	ex.wrote(f.position)
 	if f.retryAfter > 0 {
 		header.Set("Retry-After", strconv.FormatInt(wholeSeconds(f.retryAfter), 10))
 	}
-	if x.html &&
-		x.page(f.status, formPage{Title: "Not sent", Text: f.envelope.Message, Errors: f.envelope.Errors}) == nil {
+	if ex.html &&
+		ex.page(f.status, formPage{Title: "Not sent", Text: f.envelope.Message, Errors: f.envelope.Errors}) == nil {
 		return
 	}
 	encoded, err := encode(f.envelope)
 	if err != nil { // cannot happen: an envelope of an error only has strings
 		encoded = []byte(`{"success":false}`)
 	}
-	writeJSON(x.w, f.status, encoded)
+	writeJSON(ex.w, f.status, encoded)
 }
 
 // wholeSeconds rounds up.

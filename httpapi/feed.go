@@ -38,8 +38,8 @@ type feedRequest struct {
 	wait      time.Duration
 }
 
-func (x *exchange) feedRequest() (f feedRequest, err error) {
-	p := x.params()
+func (ex *exchange) feedRequest() (f feedRequest, err error) {
+	p := ex.params()
 	f.limit, f.unlimited = defaultLimit, true
 	if value := p.get("limit"); value != "" {
 		f.limit, err = strconv.Atoi(value)
@@ -59,7 +59,7 @@ func (x *exchange) feedRequest() (f feedRequest, err error) {
 		patterns = strings.Split(value, ",")
 	}
 	for kind, scope := range feedScopes {
-		if x.jwt.May(scope) {
+		if ex.jwt.May(scope) {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -68,13 +68,13 @@ func (x *exchange) feedRequest() (f feedRequest, err error) {
 		p.wrong.Add("types", "must be types of events such as lead.created or lead.*, separated by commas")
 	}
 	cursor := p.text("after")
-	if err := x.waitFor(p); err != nil { // for no view: the feed is read from the log
+	if err := ex.waitFor(p); err != nil { // for no view: the feed is read from the log
 		return f, err
 	}
-	if f.epoch, err = x.Query.Epoch(x.ctx); err != nil {
+	if f.epoch, err = ex.Query.Epoch(ex.ctx); err != nil {
 		return f, err
 	}
-	f.after, err = x.Query.FeedMark(x.ctx, x.caller.Account, f.epoch, cursor)
+	f.after, err = ex.Query.FeedMark(ex.ctx, ex.caller.Account, f.epoch, cursor)
 	if errors.Is(err, query.ErrCursor) {
 		err = field.Errors{{Field: "after", Message: "is not a cursor of this account's feed"}}
 	}
@@ -83,25 +83,25 @@ func (x *exchange) feedRequest() (f feedRequest, err error) {
 
 // listEvents answers with the account's own events in the order of the log: a page as JSON or JSON lines or, as JSON
 // lines without a limit, all up to the end of the log. If there are none, it waits for as long as the request says.
-func (x *exchange) listEvents() (answer, error) {
-	f, err := x.feedRequest()
+func (ex *exchange) listEvents() (answer, error) {
+	f, err := ex.feedRequest()
 	if err != nil {
 		return answer{}, err
 	}
-	x.w.Header().Add("Vary", "Accept")
-	lines := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaNDJSON) == mediaNDJSON
-	page, err := x.awaitEvents(f)
+	ex.w.Header().Add("Vary", "Accept")
+	lines := preferred(ex.r.Header.Values("Accept"), mediaJSON, mediaNDJSON) == mediaNDJSON
+	page, err := ex.awaitEvents(f)
 	if err != nil {
 		return answer{}, err
 	}
 	if isExport := lines && f.unlimited; !isExport && len(page.Events) > 0 {
-		x.Commands.Search(x.ctx, x.caller, "events")
+		ex.Commands.Search(ex.ctx, ex.caller, "events")
 	}
-	next := x.Query.FeedCursor(x.caller.Account, f.epoch, page.MarkAfter(f.after))
+	next := ex.Query.FeedCursor(ex.caller.Account, f.epoch, page.MarkAfter(f.after))
 	if !lines {
 		return answer{body: listEnvelope{Success: true, Data: page.Events, NextCursor: &next}}, nil
 	}
-	x.w.Header().Set(nextCursorHeader, next)
+	ex.w.Header().Set(nextCursorHeader, next)
 	events := func(yield func(query.FeedEvent, error) bool) {
 		for _, e := range page.Events {
 			if !yield(e, nil) {
@@ -110,13 +110,13 @@ func (x *exchange) listEvents() (answer, error) {
 		}
 	}
 	if f.unlimited && page.More {
-		x.w.Header().Del(nextCursorHeader)
-		events = concat(events, x.Query.FeedAll(x.detached(), x.caller.Account, f.types, page.End))
+		ex.w.Header().Del(nextCursorHeader)
+		events = concat(events, ex.Query.FeedAll(ex.detached(), ex.caller.Account, f.types, page.End))
 	}
 	sealed := func(yield func(query.FeedEvent, error) bool) {
 		for e, err := range events {
 			if err == nil {
-				e.Cursor = x.Query.FeedCursor(x.caller.Account, f.epoch, e.Mark())
+				e.Cursor = ex.Query.FeedCursor(ex.caller.Account, f.epoch, e.Mark())
 			}
 			if !yield(e, err) {
 				return
@@ -124,9 +124,9 @@ func (x *exchange) listEvents() (answer, error) {
 		}
 	}
 	if f.unlimited {
-		return exported(x, "events", mediaNDJSON, export.Events(), sealed), nil
+		return exported(ex, "events", mediaNDJSON, export.Events(), sealed), nil
 	}
-	return streamed(x, mediaNDJSON, export.Events(), sealed), nil
+	return streamed(ex, mediaNDJSON, export.Events(), sealed), nil
 }
 
 // nextCursorHeader has the cursor that continues after a page of JSON lines, which may have no lines.
@@ -148,23 +148,23 @@ func concat[T any](first, then iter.Seq2[T, error]) iter.Seq2[T, error] {
 // awaitEvents reads a page of the feed. If the page is empty, it reads again whenever there may be an event, until the
 // wait is over, the client disconnects or the service stops. A waiting request holds no connection to the database.
 // Each account may have a limited number of them.
-func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
+func (ex *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 	if f.wait == 0 {
-		return x.readEvents(f)
+		return ex.readEvents(f)
 	}
-	leave, err := x.load.polls.of(x.caller.Account).enter()
+	leave, err := ex.load.polls.of(ex.caller.Account).enter()
 	if err != nil {
 		return page, err
 	}
 	defer leave()
 	// the body is not read, and a deadline must not end the wait
-	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(ex.w).SetReadDeadline(time.Time{})
 	deadline := time.NewTimer(f.wait)
 	defer deadline.Stop()
-	changes := x.Query.AwaitFeed(x.caller.Account, f.types) // before the read, so that no event is missed
+	changes := ex.Query.AwaitFeed(ex.caller.Account, f.types) // before the read, so that no event is missed
 	defer changes.Close()
 	for last := false; ; {
-		page, err = x.readEvents(f)
+		page, err = ex.readEvents(f)
 		if f.after.Position = page.End; err != nil || last || len(page.Events) > 0 {
 			return page, err
 		}
@@ -175,25 +175,25 @@ func (x *exchange) awaitEvents(f feedRequest) (page query.FeedPage, err error) {
 		case <-changes.Woken:
 		case <-deadline.C:
 			last = true
-		case <-x.Stopping:
+		case <-ex.Stopping:
 			return page, nil
-		case <-x.r.Context().Done():
+		case <-ex.r.Context().Done():
 			return page, nil
 		}
-		if err := x.stillAdmitted(); err != nil {
+		if err := ex.stillAdmitted(); err != nil {
 			return page, err
 		}
-		x.cancel()
-		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
+		ex.cancel()
+		ex.ctx, ex.cancel = context.WithTimeout(ex.detached(), requestTimeout)
 	}
 }
 
 // readEvents reads a page, as one of the account's concurrent reads of streams.
-func (x *exchange) readEvents(f feedRequest) (query.FeedPage, error) {
-	leave, err := x.enterStream()
+func (ex *exchange) readEvents(f feedRequest) (query.FeedPage, error) {
+	leave, err := ex.enterStream()
 	if err != nil {
 		return query.FeedPage{}, err
 	}
 	defer leave()
-	return x.Query.Feed(x.ctx, x.caller.Account, f.types, f.after.Position, f.limit)
+	return ex.Query.Feed(ex.ctx, ex.caller.Account, f.types, f.after.Position, f.limit)
 }

@@ -27,19 +27,19 @@ type formPost struct {
 }
 
 // receiveForm answers a post of a page's form, or of a script of the page.
-func (x *exchange) receiveForm() (answer, error) {
-	f := &formPost{exchange: x, begun: time.Now()} // for a duration, so not the configured clock
-	if err := x.byIntake(x.checkOrigin); err != nil {
+func (ex *exchange) receiveForm() (answer, error) {
+	f := &formPost{exchange: ex, begun: time.Now()} // for a duration, so not the configured clock
+	if err := ex.byIntake(ex.checkOrigin); err != nil {
 		return answer{}, err
 	}
-	if err := x.takeArrival(); err != nil {
+	if err := ex.takeArrival(); err != nil {
 		return answer{}, err
 	}
 	var err error
-	if f.body, err = x.arrivalBody(); err != nil {
+	if f.body, err = ex.arrivalBody(); err != nil {
 		return answer{}, err
 	}
-	if err := x.byIntake(f.receive); err != nil {
+	if err := ex.byIntake(f.receive); err != nil {
 		return answer{}, err
 	}
 	f.pace()
@@ -178,16 +178,16 @@ var formPageTemplate = template.Must(template.New("").Parse(`<!doctype html>
 `))
 
 // page writes a page. It may be shown in a frame, as the form may be.
-func (x *exchange) page(status int, p formPage) error {
+func (ex *exchange) page(status int, p formPage) error {
 	var text strings.Builder
 	if err := formPageTemplate.Execute(&text, p); err != nil {
 		return err
 	}
-	header := x.w.Header()
+	header := ex.w.Header()
 	header.Set("Content-Security-Policy", "default-src 'none'")
 	header.Set("Content-Type", mediaHTML+"; charset=utf-8")
 	header.Set("Content-Length", strconv.Itoa(text.Len()))
-	x.w.WriteHeader(status)
-	_, _ = x.w.Write([]byte(text.String())) // net/http handles a client that has disconnected
+	ex.w.WriteHeader(status)
+	_, _ = ex.w.Write([]byte(text.String())) // net/http handles a client that has disconnected
 	return nil
 }

@@ -27,23 +27,23 @@ const maxBody = 2 << 20 // bytes
 
 // members reads the body as a JSON object, strictly. No body at all is read as a nil map. The error is errCoding,
 // errMediaType, errTooLarge, errSlowBody or field.Errors.
-func (x *exchange) members() (map[string]jsontext.Value, error) {
-	return x.membersUpTo(maxBody, errTooLarge)
+func (ex *exchange) members() (map[string]jsontext.Value, error) {
+	return ex.membersUpTo(maxBody, errTooLarge)
 }
 
 // membersUpTo is members with another limit of the body's size, and the error of a larger one.
-func (x *exchange) membersUpTo(most int64, tooLarge error) (map[string]jsontext.Value, error) {
-	if encoded(x.r.Header) {
+func (ex *exchange) membersUpTo(most int64, tooLarge error) (map[string]jsontext.Value, error) {
+	if encoded(ex.r.Header) {
 		return nil, errCoding
 	}
-	if !acceptable(x.r.Header, mediaJSON) {
+	if !acceptable(ex.r.Header, mediaJSON) {
 		return nil, errMediaType
 	}
-	raw, err := x.readBodyUpTo(most, tooLarge)
+	raw, err := ex.readBodyUpTo(most, tooLarge)
 	if err != nil {
 		return nil, err
 	}
-	x.bodyRead()
+	ex.bodyRead()
 	return lead.ParseObject(raw)
 }
 
@@ -76,11 +76,11 @@ func acceptable(header http.Header, medias ...string) bool {
 }
 
 // readBodyUpTo reads a body of at most most bytes. The error of a larger one is tooLarge.
-func (x *exchange) readBodyUpTo(most int64, tooLarge error) ([]byte, error) {
-	if x.r.ContentLength > most {
+func (ex *exchange) readBodyUpTo(most int64, tooLarge error) ([]byte, error) {
+	if ex.r.ContentLength > most {
 		return nil, tooLarge
 	}
-	body, err := x.readAll(countedBody{x, http.MaxBytesReader(x.w, x.r.Body, most)})
+	body, err := ex.readAll(countedBody{ex, http.MaxBytesReader(ex.w, ex.r.Body, most)})
 	if err != nil {
 		if err = bodyError(err); errors.Is(err, errTooLarge) {
 			err = tooLarge
@@ -90,8 +90,8 @@ func (x *exchange) readBodyUpTo(most int64, tooLarge error) ([]byte, error) {
 	return body, nil
 }
 
-func (x *exchange) readAll(body countedBody) ([]byte, error) {
-	if !x.kind.AtIntake() {
+func (ex *exchange) readAll(body countedBody) ([]byte, error) {
+	if !ex.kind.AtIntake() {
 		return io.ReadAll(body)
 	}
 	paced := newPacedBody(body)
@@ -128,15 +128,15 @@ type fields struct {
 }
 
 // fields reads the body of a route that has a fixed set of fields.
-func (x *exchange) fields() (*fields, error) {
-	members, err := x.members()
+func (ex *exchange) fields() (*fields, error) {
+	members, err := ex.members()
 	return &fields{members: members}, err
 }
 
 // idAndFields reads the id in the path and then the body. The error of an invalid id is missing.
-func (x *exchange) idAndFields(missing error) (id string, body *fields, err error) {
-	if id, err = x.ulidID(missing); err == nil {
-		body, err = x.fields()
+func (ex *exchange) idAndFields(missing error) (id string, body *fields, err error) {
+	if id, err = ex.ulidID(missing); err == nil {
+		body, err = ex.fields()
 	}
 	return id, body, err
 }
@@ -293,12 +293,12 @@ const undecodable = "\xff"
 
 // params splits the query string as browsers write it. The standard library drops parts that it cannot parse: without a
 // filter or dryRun, the request would do more than the caller wants.
-func (x *exchange) params() *params {
-	if x.r.URL.RawQuery == "" {
+func (ex *exchange) params() *params {
+	if ex.r.URL.RawQuery == "" {
 		return &params{}
 	}
 	p := &params{values: make(url.Values)}
-	for pair := range strings.SplitSeq(x.r.URL.RawQuery, "&") {
+	for pair := range strings.SplitSeq(ex.r.URL.RawQuery, "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(name)
 		if err != nil {

@@ -58,26 +58,26 @@ func (b *intakeBudget) release(address, intake string, n int64) {
 
 // beginArrival counts the request among those of its address at intakes, until end is called. The error is
 // errOverloaded or a limitError.
-func (x *exchange) beginArrival() (end func(), err error) {
-	leave, err := x.load.arrivals.requests.byAddress.of(x.address()).enter()
+func (ex *exchange) beginArrival() (end func(), err error) {
+	leave, err := ex.load.arrivals.requests.byAddress.of(ex.address()).enter()
 	if err != nil {
 		return nil, err
 	}
 	return func() {
-		x.conn.markIdle()
-		if x.charged {
-			x.load.arrivals.requests.byIntake.of(x.intake.ID).credit(1)
+		ex.conn.markIdle()
+		if ex.charged {
+			ex.load.arrivals.requests.byIntake.of(ex.intake.ID).credit(1)
 		}
-		if x.reserved > 0 {
-			x.load.arrivals.bodies.release(x.address(), x.intake.ID, x.reserved)
+		if ex.reserved > 0 {
+			ex.load.arrivals.bodies.release(ex.address(), ex.intake.ID, ex.reserved)
 		}
 		leave()
 	}, nil
 }
 
 // chargeArrival counts the request among those at its intake. The error is a limitError.
-func (x *exchange) chargeArrival() error {
-	if x.charged = x.load.arrivals.requests.byIntake.of(x.intake.ID).charge(1); !x.charged {
+func (ex *exchange) chargeArrival() error {
+	if ex.charged = ex.load.arrivals.requests.byIntake.of(ex.intake.ID).charge(1); !ex.charged {
 		return limitError{retryBehind}
 	}
 	return nil
@@ -94,7 +94,7 @@ type pacedBody struct {
 func newPacedBody(body countedBody) *pacedBody {
 	now := time.Now() // for a duration, so not the configured clock
 	return &pacedBody{
-		countedBody: body, control: http.NewResponseController(body.x.w), late: now.Add(bodyTimeout), due: now,
+		countedBody: body, control: http.NewResponseController(body.ex.w), late: now.Add(bodyTimeout), due: now,
 	}
 }
 

@@ -122,8 +122,8 @@ func (f *fields) mapping(name string) map[string]string {
 	return texts
 }
 
-func (x *exchange) createIntake() (answer, error) {
-	body, err := x.fields()
+func (ex *exchange) createIntake() (answer, error) {
+	body, err := ex.fields()
 	if err != nil {
 		return answer{}, err
 	}
@@ -134,7 +134,7 @@ func (x *exchange) createIntake() (answer, error) {
 		_, _, _, err := intake.Create(change, func() (string, error) { return "", nil }, true)
 		return answer{}, body.with(err)
 	}
-	created, err := x.Commands.CreateIntake(x.ctx, command.CreateIntake{Caller: x.caller, Intake: change})
+	created, err := ex.Commands.CreateIntake(ex.ctx, command.CreateIntake{Caller: ex.caller, Intake: change})
 	return answer{
 		status: http.StatusCreated, position: created.Position,
 		body: envelope{
@@ -144,8 +144,8 @@ func (x *exchange) createIntake() (answer, error) {
 	}, err
 }
 
-func (x *exchange) changeIntake() (answer, error) {
-	id, body, err := x.idAndFields(intake.ErrNotFound)
+func (ex *exchange) changeIntake() (answer, error) {
+	id, body, err := ex.idAndFields(intake.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -154,24 +154,24 @@ func (x *exchange) changeIntake() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	changed, err := x.Commands.ChangeIntake(x.ctx, command.ChangeIntake{Caller: x.caller, IntakeID: id, Change: change})
+	changed, err := ex.Commands.ChangeIntake(ex.ctx, command.ChangeIntake{Caller: ex.caller, IntakeID: id, Change: change})
 	if err != nil {
 		return answer{}, err
 	}
-	record, err := x.Query.IntakeAfter(x.ctx, id, changed.Intake)
+	record, err := ex.Query.IntakeAfter(ex.ctx, id, changed.Intake)
 	return answer{
 		position: changed.Position, body: envelope{Success: true, Data: record, Warnings: changed.Warnings},
 	}, err
 }
 
 // rotateIntakeSecret replaces a secret by the body's, or else by a random one.
-func (x *exchange) rotateIntakeSecret() (answer, error) {
-	id, body, err := x.idAndFields(intake.ErrNotFound)
+func (ex *exchange) rotateIntakeSecret() (answer, error) {
+	id, body, err := ex.idAndFields(intake.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
 	body.only("secret", "overlap")
-	rotation := command.RotateIntakeSecret{Caller: x.caller, IntakeID: id, Secret: body.textOrNil("secret")}
+	rotation := command.RotateIntakeSecret{Caller: ex.caller, IntakeID: id, Secret: body.textOrNil("secret")}
 	if text := body.text("overlap"); text != "" {
 		if rotation.Overlap, err = time.ParseDuration(text); err != nil {
 			body.wrong.Add("overlap", "must be a duration from 0 to 168h, such as 24h")
@@ -180,29 +180,29 @@ func (x *exchange) rotateIntakeSecret() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	rotated, err := x.Commands.RotateIntakeSecret(x.ctx, rotation)
+	rotated, err := ex.Commands.RotateIntakeSecret(ex.ctx, rotation)
 	if err != nil {
 		return answer{}, err
 	}
-	record, err := x.Query.IntakeAfter(x.ctx, id, rotated.Intake)
+	record, err := ex.Query.IntakeAfter(ex.ctx, id, rotated.Intake)
 	return answer{
 		position: rotated.Position, body: envelope{Success: true, Data: withSecret{record, rotated.Secret}},
 	}, err
 }
 
-func (x *exchange) deleteIntake() (answer, error) {
-	position, err := x.Commands.DeleteIntake(x.ctx, command.DeleteIntake{Caller: x.caller, IntakeID: x.pathID()})
+func (ex *exchange) deleteIntake() (answer, error) {
+	position, err := ex.Commands.DeleteIntake(ex.ctx, command.DeleteIntake{Caller: ex.caller, IntakeID: ex.pathID()})
 	return done("Intake deleted", position, err)
 }
 
-func (x *exchange) listIntakes() (answer, error) {
-	return accountList(x, x.params(), func(page query.Page) (query.List[query.Intake], error) {
-		return x.Query.Intakes(x.ctx, x.caller.Account, page)
+func (ex *exchange) listIntakes() (answer, error) {
+	return accountList(ex, ex.params(), func(page query.Page) (query.List[query.Intake], error) {
+		return ex.Query.Intakes(ex.ctx, ex.caller.Account, page)
 	}, query.IntakeView)
 }
 
-func (x *exchange) showIntake() (answer, error) {
-	return one(x, x.params(), intake.ErrNotFound, x.Query.Intake, query.IntakeView)
+func (ex *exchange) showIntake() (answer, error) {
+	return one(ex, ex.params(), intake.ErrNotFound, ex.Query.Intake, query.IntakeView)
 }
 
 // arrivalPreview is the outcome that a post would have.
@@ -215,13 +215,13 @@ type arrivalPreview struct {
 	Arrivals   int      `json:"arrivals,omitzero"` // of a post that has several; lead is the first
 }
 
-func (x *exchange) previewArrival() (answer, error) {
-	id, body, err := x.idAndFields(intake.ErrNotFound)
+func (ex *exchange) previewArrival() (answer, error) {
+	id, body, err := ex.idAndFields(intake.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
 	body.only("contentType", "body", "headers", "query", "mapping")
-	preview := command.PreviewArrival{Account: x.caller.Account, IntakeID: id, Request: intake.Request{
+	preview := command.PreviewArrival{Account: ex.caller.Account, IntakeID: id, Request: intake.Request{
 		ContentType: cmp.Or(body.text("contentType"), "application/json"), Body: []byte(body.text("body")),
 		Headers: body.mapping("headers"), Query: body.mapping("query"),
 	}}
@@ -231,7 +231,7 @@ func (x *exchange) previewArrival() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	would, err := x.Commands.PreviewArrival(x.ctx, preview)
+	would, err := ex.Commands.PreviewArrival(ex.ctx, preview)
 	if err != nil {
 		return answer{}, err
 	}

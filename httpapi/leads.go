@@ -14,30 +14,30 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-func (x *exchange) captureLead() (answer, error) {
-	dryRun, unclear := x.params().flag("dryRun")
-	x.dryRun = dryRun
-	body, err := x.members()
+func (ex *exchange) captureLead() (answer, error) {
+	dryRun, unclear := ex.params().flag("dryRun")
+	ex.dryRun = dryRun
+	body, err := ex.members()
 	if err == nil {
 		err = unclear
 	}
 	if err != nil {
-		return answer{}, x.confirmRefusal(err)
+		return answer{}, ex.confirmRefusal(err)
 	}
-	key, err := idempotencyKey(x.r.Header)
+	key, err := idempotencyKey(ex.r.Header)
 	if err != nil {
-		return answer{}, x.confirmRefusal(err)
+		return answer{}, ex.confirmRefusal(err)
 	}
-	outcome, err := x.Commands.CaptureLead(x.ctx, command.CaptureLead{
-		Admission: x.admission, Body: body, IdempotencyKey: key, Keep: true, DryRun: dryRun, EnterStream: x.enterStream,
+	outcome, err := ex.Commands.CaptureLead(ex.ctx, command.CaptureLead{
+		Admission: ex.admission, Body: body, IdempotencyKey: key, Keep: true, DryRun: dryRun, EnterStream: ex.enterStream,
 	})
 	if replayed(&outcome, err) {
-		x.w.Header().Set(replayedHeader, "true")
+		ex.w.Header().Set(replayedHeader, "true")
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	x.shows(outcome.Lead.ID)
+	ex.shows(outcome.Lead.ID)
 	return answer{
 		status: captureStatus(&outcome), position: outcome.Position, event: outcome.EventID,
 		body: newCapturedEnvelope(&outcome, dryRun),
@@ -62,17 +62,17 @@ func replayed(c *command.LeadCaptured, err error) bool {
 	return c.Replayed
 }
 
-func (x *exchange) listLeads() (answer, error) {
-	p := x.params()
-	phone, err := x.phoneFilter(p)
+func (ex *exchange) listLeads() (answer, error) {
+	p := ex.params()
+	phone, err := ex.phoneFilter(p)
 	if err != nil {
 		return answer{}, err
 	}
-	stage, err := x.stageFilter(p)
+	stage, err := ex.stageFilter(p)
 	if err != nil {
 		return answer{}, err
 	}
-	contacts, err := x.sharedFilter(p)
+	contacts, err := ex.sharedFilter(p)
 	if err != nil {
 		return answer{}, err
 	}
@@ -84,35 +84,35 @@ func (x *exchange) listLeads() (answer, error) {
 	}
 	filter.Consent, filter.Withdrawn = strings.CutPrefix(p.text("consent"), "-")
 	if filter.Q != "" {
-		if filter.Region, err = x.region(); err != nil {
+		if filter.Region, err = ex.region(); err != nil {
 			return answer{}, err
 		}
 	}
-	return accountList(x, p, func(page query.Page) (query.List[query.Lead], error) {
-		return x.Query.Leads(x.ctx, x.caller.Account, filter, page)
+	return accountList(ex, p, func(page query.Page) (query.List[query.Lead], error) {
+		return ex.Query.Leads(ex.ctx, ex.caller.Account, filter, page)
 	}, query.LeadView)
 }
 
 // sharedFilter returns how many contacts of a kind make a lead look like several persons, if the list is of such leads;
 // otherwise 0.
-func (x *exchange) sharedFilter(p *params) (int, error) {
+func (ex *exchange) sharedFilter(p *params) (int, error) {
 	shared, err := p.flag("shared")
 	if err != nil || !shared {
 		return 0, err
 	}
-	settings, err := x.Directory.Account(x.ctx, x.caller.Account)
+	settings, err := ex.Directory.Account(ex.ctx, ex.caller.Account)
 	return settings.State.SeveralPersons(), err
 }
 
 // stageFilter returns a stage in the account's spelling, which its leads have. PostgreSQL alone cannot compare stages
 // without regard to case: some letters have two lower-case forms, such as Σ, and some are equal to another, such as ſ
 // and s.
-func (x *exchange) stageFilter(p *params) (string, error) {
+func (ex *exchange) stageFilter(p *params) (string, error) {
 	raw := p.text("status")
 	if raw == "" {
 		return "", nil
 	}
-	settings, err := x.Directory.Account(x.ctx, x.caller.Account) // cached since the caller was admitted
+	settings, err := ex.Directory.Account(ex.ctx, ex.caller.Account) // cached since the caller was admitted
 	if stage, known := account.Stage(settings.State.Stages, raw); known {
 		return stage, err
 	}
@@ -120,12 +120,12 @@ func (x *exchange) stageFilter(p *params) (string, error) {
 }
 
 // phoneFilter parses a number as a capture of the account does.
-func (x *exchange) phoneFilter(p *params) (string, error) {
+func (ex *exchange) phoneFilter(p *params) (string, error) {
 	raw := p.phone("phone")
 	if raw == "" {
 		return "", nil
 	}
-	region, err := x.region()
+	region, err := ex.region()
 	if err != nil {
 		return "", err
 	}
@@ -137,8 +137,8 @@ func (x *exchange) phoneFilter(p *params) (string, error) {
 }
 
 // region returns the account's region, by which its phones are read.
-func (x *exchange) region() (string, error) {
-	settings, err := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
+func (ex *exchange) region() (string, error) {
+	settings, err := ex.Directory.ConfirmAccount(ex.ctx, ex.caller.Account)
 	return cmp.Or(settings.State.Region, account.DefaultRegion), err
 }
 
@@ -154,34 +154,34 @@ func emailFilter(p *params) string {
 	return email
 }
 
-func (x *exchange) showLead() (answer, error) {
-	p := x.params()
+func (ex *exchange) showLead() (answer, error) {
+	p := ex.params()
 	asOf := p.time("asOf")
 	if asOf.IsZero() {
-		return one(x, p, lead.ErrNotFound, x.Query.Lead, query.LeadView)
+		return one(ex, p, lead.ErrNotFound, ex.Query.Lead, query.LeadView)
 	}
-	id, err := x.ulidID(lead.ErrNotFound)
+	id, err := ex.ulidID(lead.ErrNotFound)
 	if err == nil {
-		err = x.waitFor(p) // for no view: asOf is answered from the log
+		err = ex.waitFor(p) // for no view: asOf is answered from the log
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	leave, err := x.enterStream()
+	leave, err := ex.enterStream()
 	if err != nil {
 		return answer{}, err
 	}
 	defer leave()
-	shown, err := x.Query.LeadAsOf(x.ctx, x.caller.Account, id, asOf)
+	shown, err := ex.Query.LeadAsOf(ex.ctx, ex.caller.Account, id, asOf)
 	return found(shown, missing(err, lead.ErrNotFound))
 }
 
-func (x *exchange) listLeadSources() (answer, error) {
-	return listOf(x, x.params(), lead.ErrNotFound, x.Query.LeadSources, query.LeadView, query.TouchView)
+func (ex *exchange) listLeadSources() (answer, error) {
+	return listOf(ex, ex.params(), lead.ErrNotFound, ex.Query.LeadSources, query.LeadView, query.TouchView)
 }
 
-func (x *exchange) listLeadEvents() (answer, error) {
-	return listOf(x, x.params(), lead.ErrNotFound, x.Query.LeadEvents)
+func (ex *exchange) listLeadEvents() (answer, error) {
+	return listOf(ex, ex.params(), lead.ErrNotFound, ex.Query.LeadEvents)
 }
 
 // Headers of idempotent captures.
@@ -204,30 +204,30 @@ func idempotencyKey(header http.Header) (string, error) {
 }
 
 // updateLead changes a lead, releaseContact frees a phone or email of it, and joinLeads joins another lead into it.
-func (x *exchange) updateLead() (answer, error)     { return changed(x, x.Commands.UpdateLead) }
-func (x *exchange) releaseContact() (answer, error) { return changed(x, x.Commands.ReleaseContact) }
-func (x *exchange) joinLeads() (answer, error)      { return changed(x, x.Commands.JoinLeads) }
+func (ex *exchange) updateLead() (answer, error)     { return changed(ex, ex.Commands.UpdateLead) }
+func (ex *exchange) releaseContact() (answer, error) { return changed(ex, ex.Commands.ReleaseContact) }
+func (ex *exchange) joinLeads() (answer, error)      { return changed(ex, ex.Commands.JoinLeads) }
 
 // splitLead takes arrivals of another person from a lead, or undoes a join. It answers with both leads.
-func (x *exchange) splitLead() (answer, error) {
-	id, err := x.ulidID(lead.ErrNotFound)
+func (ex *exchange) splitLead() (answer, error) {
+	id, err := ex.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	body, err := x.members()
+	body, err := ex.members()
 	if err != nil {
 		return answer{}, err
 	}
-	leave, err := x.enterStream()
+	leave, err := ex.enterStream()
 	if err != nil {
 		return answer{}, err
 	}
 	defer leave()
-	split, err := x.Commands.SplitLead(x.ctx, command.SplitLead{Caller: x.caller, LeadID: id, Body: body})
+	split, err := ex.Commands.SplitLead(ex.ctx, command.SplitLead{Caller: ex.caller, LeadID: id, Body: body})
 	if err != nil {
 		return answer{}, err
 	}
-	x.shows(split.Leaves.ID)
+	ex.shows(split.Leaves.ID)
 	return answer{status: http.StatusCreated, position: split.Position, body: splitEnvelope{
 		Success: true, Data: query.NewLead(split.Leaves), From: query.NewLead(split.Stays),
 	}}, nil
@@ -246,29 +246,29 @@ type changing interface {
 }
 
 // changed calls a command for the lead in the path, and answers with the lead after it.
-func changed[C changing](x *exchange, change func(context.Context, C) (command.LeadUpdated, error)) (answer, error) {
-	id, err := x.ulidID(lead.ErrNotFound)
+func changed[C changing](ex *exchange, change func(context.Context, C) (command.LeadUpdated, error)) (answer, error) {
+	id, err := ex.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	body, err := x.members()
+	body, err := ex.members()
 	if err != nil {
 		return answer{}, err
 	}
-	updated, err := change(x.ctx, C(command.UpdateLead{Caller: x.caller, LeadID: id, Body: body}))
+	updated, err := change(ex.ctx, C(command.UpdateLead{Caller: ex.caller, LeadID: id, Body: body}))
 	if err == nil {
-		x.shows(updated.Lead.ID)
+		ex.shows(updated.Lead.ID)
 	}
 	return answer{position: updated.Position, body: envelope{Success: true, Data: query.NewLead(updated.Lead)}}, err
 }
 
 // eraseLead erases a lead and its personal data.
-func (x *exchange) eraseLead() (answer, error) {
-	id, err := x.ulidID(lead.ErrNotFound)
+func (ex *exchange) eraseLead() (answer, error) {
+	id, err := ex.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	erased, err := x.Eraser.EraseLead(x.ctx, x.Commands.Erasure(x.caller), id)
+	erased, err := ex.Eraser.EraseLead(ex.ctx, ex.Commands.Erasure(ex.caller), id)
 	if err == nil && erased.Again {
 		err = lead.ErrNotFound
 	}

@@ -71,29 +71,29 @@ func setQuotaHeaders(header http.Header, policy string, use quota.Use) {
 }
 
 // throttle counts the request against the account's quotas, and sets the quota headers. The error is a limitError.
-func (x *exchange) throttle(kind quota.Kind) error {
-	if x.kind = kind; kind == quota.Free {
+func (ex *exchange) throttle(kind quota.Kind) error {
+	if ex.kind = kind; kind == quota.Free {
 		return nil
 	}
-	if x.admission.Account == nil { // cached since the caller was admitted
-		settings, err := x.Directory.Account(x.ctx, x.caller.Account)
+	if ex.admission.Account == nil { // cached since the caller was admitted
+		settings, err := ex.Directory.Account(ex.ctx, ex.caller.Account)
 		if err != nil {
 			return err
 		}
-		x.admission.Account = settings
+		ex.admission.Account = settings
 	}
 	if kind == quota.Arrival {
 		return nil // counted by its handler, once the sender has proved itself
 	}
-	if x.intake != nil {
-		if err := x.takeSender(); err != nil {
+	if ex.intake != nil {
+		if err := ex.takeSender(); err != nil {
 			return err
 		}
 	}
-	err := x.take()
+	err := ex.take()
 	// the console's pages have no quota headers, and senders to an intake do not see an account's
-	if x.w != nil && x.intake == nil {
-		setQuotaHeaders(x.w.Header(), x.policy, x.used)
+	if ex.w != nil && ex.intake == nil {
+		setQuotaHeaders(ex.w.Header(), ex.policy, ex.used)
 	}
 	return err
 }
@@ -102,23 +102,23 @@ func (x *exchange) throttle(kind quota.Kind) error {
 //
 // The account's limits are read from the cache. Before a refusal, the account is read from the log, at most once a
 // second, because a caller that sends too many requests must not cause more work.
-func (x *exchange) take() error {
-	policy, err := x.takeCached()
+func (ex *exchange) take() error {
+	policy, err := ex.takeCached()
 	if err == nil {
 		return nil
 	}
-	if x.confirmations.Take(x.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
-		before := x.admission.Account.State
-		confirmed, failed := x.Directory.ConfirmAccount(x.ctx, x.caller.Account)
+	if ex.confirmations.Take(ex.caller.Account, quota.Limit{Rate: 1, Burst: 1}).Allowed {
+		before := ex.admission.Account.State
+		confirmed, failed := ex.Directory.ConfirmAccount(ex.ctx, ex.caller.Account)
 		if failed == nil &&
 			!(same(before.RateLimit, confirmed.State.RateLimit) && same(before.RateBurst, confirmed.State.RateBurst) &&
 				before.StoragePerDay == confirmed.State.StoragePerDay) {
-			x.admission.Account = confirmed
-			policy, err = x.takeCached()
+			ex.admission.Account = confirmed
+			policy, err = ex.takeCached()
 		}
 	}
 	if err != nil {
-		x.metrics.limited.WithLabelValues(policy).Inc()
+		ex.metrics.limited.WithLabelValues(policy).Inc()
 	}
 	return err
 }
@@ -162,16 +162,16 @@ func (m meter) refusal(left quota.Use) error {
 }
 
 // meters returns the account's buckets that the request's appended bytes count against.
-func (x *exchange) meters() []meter {
+func (ex *exchange) meters() []meter {
 	all := make([]meter, 0, 3)
-	if limit := x.limit(); limit.Rate > 0 {
-		all = append(all, meter{bytesPolicy, x.quotaHolder(), limit.bytes()})
+	if limit := ex.limit(); limit.Rate > 0 {
+		all = append(all, meter{bytesPolicy, ex.quotaHolder(), limit.bytes()})
 	}
-	if perDay := x.admission.Account.State.StoragePerDay; perDay > 0 && x.kind.Stores() {
-		all = append(all, meter{storagePolicy, x.caller.Account, storageLimit(perDay)})
-		if x.atForm() {
+	if perDay := ex.admission.Account.State.StoragePerDay; perDay > 0 && ex.kind.Stores() {
+		all = append(all, meter{storagePolicy, ex.caller.Account, storageLimit(perDay)})
+		if ex.atForm() {
 			all = append(all, meter{
-				storagePolicy, x.caller.Account + "/forms", storageLimit(max(1, perDay/formsShare)),
+				storagePolicy, ex.caller.Account + "/forms", storageLimit(max(1, perDay/formsShare)),
 			})
 		}
 	}
@@ -179,121 +179,123 @@ func (x *exchange) meters() []meter {
 }
 
 // limit returns the account's limit, from the cache; the zero Limit when it has none.
-func (x *exchange) limit() accountLimit {
-	settings := x.admission.Account.State
-	return accountLimit{quota.LimitOf(settings.RateLimit, settings.RateBurst, x.RateLimit, x.RateBurst)}
+func (ex *exchange) limit() accountLimit {
+	settings := ex.admission.Account.State
+	return accountLimit{quota.LimitOf(settings.RateLimit, settings.RateBurst, ex.RateLimit, ex.RateBurst)}
 }
 
 // takeCached is take by the cached limits. It returns the policy that refused. A request refused for its bytes takes
 // nothing from the other bucket.
-func (x *exchange) takeCached() (policy string, err error) {
-	x.policy, x.used = "", quota.Use{}
-	if !x.kind.Reads() {
-		for _, m := range x.meters() {
-			if left := x.quotas.Left(x.ctx, m.key(), m.limit); !left.Allowed {
-				x.policy, x.used = m.policy, left
+func (ex *exchange) takeCached() (policy string, err error) {
+	ex.policy, ex.used = "", quota.Use{}
+	if !ex.kind.Reads() {
+		for _, m := range ex.meters() {
+			if left := ex.quotas.Left(ex.ctx, m.key(), m.limit); !left.Allowed {
+				ex.policy, ex.used = m.policy, left
 				return m.policy, m.refusal(left)
 			}
 		}
 	}
-	limit := x.limit()
+	limit := ex.limit()
 	switch {
 	case limit.Rate == 0:
-	case x.kind.Reads():
+	case ex.kind.Reads():
 		limit = limit.reads()
-	case x.intake != nil:
-		limit = x.arrivalLimit(limit)
+	case ex.intake != nil:
+		limit = ex.arrivalLimit(limit)
 	}
 	if limit.Rate == 0 {
 		return "", nil
 	}
-	policy = x.kind.Policy()
-	x.policy, x.used = policy, x.quotas.Take(x.ctx, policy+" "+x.quotaHolder(), limit.Limit)
-	if !x.used.Allowed {
-		return policy, limitError{x.used.RetryAfter}
+	policy = ex.kind.Policy()
+	ex.policy, ex.used = policy, ex.quotas.Take(ex.ctx, policy+" "+ex.quotaHolder(), limit.Limit)
+	if !ex.used.Allowed {
+		return policy, limitError{ex.used.RetryAfter}
 	}
 	return "", nil
 }
 
 // charge takes the bytes that the request has appended since its last charge from the account's bucket.
-func (x *exchange) charge() {
-	appended := x.record.appended.Swap(0)
+func (ex *exchange) charge() {
+	appended := ex.record.appended.Swap(0)
 	if appended == 0 {
 		return
 	}
-	for _, m := range x.meters() {
-		x.quotas.Spend(m.key(), m.limit, int(appended))
+	for _, m := range ex.meters() {
+		ex.quotas.Spend(m.key(), m.limit, int(appended))
 	}
-	for _, m := range x.senderMeters() {
-		x.senders.Spend(m.key(), m.limit, int(appended))
+	for _, m := range ex.senderMeters() {
+		ex.senders.Spend(m.key(), m.limit, int(appended))
 	}
-	x.watchStorage()
+	ex.watchStorage()
 }
 
 // watchStorage records that little of the account's storage for a day is left.
-func (x *exchange) watchStorage() {
-	settings := x.admission.Account.State
-	if settings.StoragePerDay == 0 || !x.kind.Stores() || settings.ReportStorageLow(x.Now()) == nil {
+func (ex *exchange) watchStorage() {
+	settings := ex.admission.Account.State
+	if settings.StoragePerDay == 0 || !ex.kind.Stores() || settings.ReportStorageLow(ex.Now()) == nil {
 		return
 	}
 	// a slow body may have used up the request's
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), confirmTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ex.ctx), confirmTimeout)
 	defer cancel()
-	storage := meter{storagePolicy, x.caller.Account, storageLimit(settings.StoragePerDay)}
-	if left := x.quotas.Left(ctx, storage.key(), storage.limit); left.Remaining > left.Limit.Burst/lowStorage {
+	storage := meter{storagePolicy, ex.caller.Account, storageLimit(settings.StoragePerDay)}
+	if left := ex.quotas.Left(ctx, storage.key(), storage.limit); left.Remaining > left.Limit.Burst/lowStorage {
 		return
 	}
-	if !x.confirmations.Take(storage.key(), quota.Limit{Rate: 1. / 60, Burst: 1}).Allowed {
+	if !ex.confirmations.Take(storage.key(), quota.Limit{Rate: 1. / 60, Burst: 1}).Allowed {
 		return
 	}
-	if err := x.Commands.ReportStorageLow(ctx, x.caller.Account); err != nil {
-		x.Log.Warn("low storage not recorded", slog.String("account", x.caller.Account), slog.Any("error", err))
+	if err := ex.Commands.ReportStorageLow(ctx, ex.caller.Account); err != nil {
+		ex.Log.Warn("low storage not recorded", slog.String("account", ex.caller.Account), slog.Any("error", err))
 	}
 }
 
 // enterStream counts the request among the account's concurrent reads of streams, until leave is called. The error is a
 // limitError or errOverloaded.
-func (x *exchange) enterStream() (leave func(), err error) {
-	leave, err = x.load.streams.of(x.caller.Account).enter()
+func (ex *exchange) enterStream() (leave func(), err error) {
+	leave, err = ex.load.streams.of(ex.caller.Account).enter()
 	if err != nil {
-		x.metrics.limited.WithLabelValues(streamLimit).Inc()
+		ex.metrics.limited.WithLabelValues(streamLimit).Inc()
 	}
 	return leave, err
 }
 
 // takeGuess counts a JWT that the issuer did not sign, or a wrong sign-in code, against the quota of the client's
 // address. API tokens do not depend on this quota. The error is a limitError.
-func (x *exchange) takeGuess() error { return x.allow(x.takeFromAddress("guess")) }
+func (ex *exchange) takeGuess() error { return ex.allow(ex.takeFromAddress("guess")) }
 
 // guessesLeft returns the error of takeGuess without counting anything. It bounds requests to the sign-in provider,
 // which only answers whether a code is valid.
-func (x *exchange) guessesLeft() error {
-	return x.allow(x.failures.Left("guess "+x.address(), failureLimit))
+func (ex *exchange) guessesLeft() error {
+	return ex.allow(ex.failures.Left("guess "+ex.address(), failureLimit))
 }
 
 // takeLookup counts reading an API token from the log: against the quota of the client's address or, if that is used up
 // by tokens that do not exist, against the token's own quota, if a token with this id exists. So an existing token is
 // accepted regardless of other requests from its address, and the number of reads is bounded. The errors are a
 // limitError and those of reading the list of tokens.
-func (x *exchange) takeLookup(id string) error { return x.takeUnlessExisting("lookup", id, x.tokens) }
-
-// takeIntakeLookup is takeLookup for an intake.
-func (x *exchange) takeIntakeLookup(id string) error {
-	return x.takeUnlessExisting("intake", id, x.intakes)
+func (ex *exchange) takeLookup(id string) error {
+	return ex.takeUnlessExisting("lookup", id, ex.tokens)
 }
 
-func (x *exchange) takeUnlessExisting(what, id string, known *existingIDs) error {
-	used := x.takeFromAddress(what)
+// takeIntakeLookup is takeLookup for an intake.
+func (ex *exchange) takeIntakeLookup(id string) error {
+	return ex.takeUnlessExisting("intake", id, ex.intakes)
+}
+
+func (ex *exchange) takeUnlessExisting(what, id string, known *existingIDs) error {
+	used := ex.takeFromAddress(what)
 	if !used.Allowed {
-		exists, err := known.has(x.ctx, id)
+		exists, err := known.has(ex.ctx, id)
 		if err != nil {
 			return err
 		}
 		if exists {
-			used = x.failures.Take(what+" of "+id, failureLimit)
+			used = ex.failures.Take(what+" of "+id, failureLimit)
 		}
 	}
-	return x.allow(used)
+	return ex.allow(used)
 }
 
 // proofLimit bounds how many wrong proofs and origins one address may send to intakes. Each may cost a read of the
@@ -301,19 +303,19 @@ func (x *exchange) takeUnlessExisting(what, id string, known *existingIDs) error
 var proofLimit = quota.Limit{Rate: 50, Burst: 1000}
 
 // takeProof counts a wrong proof or origin against the quota of the client's address. The error is a limitError.
-func (x *exchange) takeProof() error {
-	return x.allow(x.failures.Take("proof "+x.address(), proofLimit))
+func (ex *exchange) takeProof() error {
+	return ex.allow(ex.failures.Take("proof "+ex.address(), proofLimit))
 }
 
 // proofsLeft returns the error of takeProof without counting anything.
-func (x *exchange) proofsLeft() error {
-	return x.allow(x.failures.Left("proof "+x.address(), proofLimit))
+func (ex *exchange) proofsLeft() error {
+	return ex.allow(ex.failures.Left("proof "+ex.address(), proofLimit))
 }
 
 // allow returns a limitError if the quota of credentials is used up.
-func (x *exchange) allow(used quota.Use) error {
+func (ex *exchange) allow(used quota.Use) error {
 	if !used.Allowed {
-		x.metrics.limited.WithLabelValues(credentialLimit).Inc()
+		ex.metrics.limited.WithLabelValues(credentialLimit).Inc()
 		return limitError{used.RetryAfter}
 	}
 	return nil
@@ -325,28 +327,28 @@ func (x *exchange) allow(used quota.Use) error {
 var networkLimits = []struct{ bits, times int }{{32, 256}, {48, 16}}
 
 // takeFromAddress takes a token from the quotas of the client's address and of the networks that contain it.
-func (x *exchange) takeFromAddress(what string) quota.Use {
+func (ex *exchange) takeFromAddress(what string) quota.Use {
 	type bucket struct {
 		key   string
 		limit quota.Limit
 	}
 	var networks []bucket
-	if x.client.Is6() {
+	if ex.client.Is6() {
 		for _, n := range networkLimits {
-			network := netip.PrefixFrom(x.client, n.bits).Masked()
+			network := netip.PrefixFrom(ex.client, n.bits).Masked()
 			limit := quota.Limit{Rate: failureLimit.Rate * float64(n.times), Burst: failureLimit.Burst * n.times}
 			networks = append(networks, bucket{what + " " + network.String(), limit})
 		}
 	}
 	for _, n := range networks {
-		if left := x.failures.Left(n.key, n.limit); !left.Allowed {
+		if left := ex.failures.Left(n.key, n.limit); !left.Allowed {
 			return left
 		}
 	}
-	used := x.failures.Take(what+" "+x.address(), failureLimit)
+	used := ex.failures.Take(what+" "+ex.address(), failureLimit)
 	for _, n := range networks {
 		if used.Allowed {
-			x.failures.Take(n.key, n.limit)
+			ex.failures.Take(n.key, n.limit)
 		}
 	}
 	return used
@@ -494,32 +496,32 @@ func (s share) enter() (leave func(), err error) {
 
 // beginRequest counts the request as in flight until end is called. The error is errOverloaded or, at an intake, a
 // limitError.
-func (x *exchange) beginRequest(kind quota.Kind) (end func(), err error) {
+func (ex *exchange) beginRequest(kind quota.Kind) (end func(), err error) {
 	if kind.AtIntake() {
-		return x.beginArrival()
+		return ex.beginArrival()
 	}
-	if !x.load.requests.take(1) {
+	if !ex.load.requests.take(1) {
 		return nil, errOverloaded
 	}
 	return func() {
-		x.conn.markIdle()
-		if x.charged {
-			x.load.requests.of(x.caller.Account).credit(1)
+		ex.conn.markIdle()
+		if ex.charged {
+			ex.load.requests.of(ex.caller.Account).credit(1)
 		}
-		x.load.requests.release(1)
-		if x.reserved > 0 {
-			x.load.bodies.of(x.caller.Account).release(x.reserved)
+		ex.load.requests.release(1)
+		if ex.reserved > 0 {
+			ex.load.bodies.of(ex.caller.Account).release(ex.reserved)
 		}
 	}, nil
 }
 
 // chargeRequest counts the request against the share of its account or intake. The error is errOverloaded or, at an
 // intake, a limitError.
-func (x *exchange) chargeRequest(kind quota.Kind) error {
+func (ex *exchange) chargeRequest(kind quota.Kind) error {
 	if kind.AtIntake() {
-		return x.chargeArrival()
+		return ex.chargeArrival()
 	}
-	if x.charged = x.load.requests.of(x.caller.Account).charge(1); !x.charged {
+	if ex.charged = ex.load.requests.of(ex.caller.Account).charge(1); !ex.charged {
 		return errOverloaded
 	}
 	return nil
@@ -528,28 +530,28 @@ func (x *exchange) chargeRequest(kind quota.Kind) error {
 // countedBody is the request's body. Its bytes count against the budget from when they are received, whatever
 // Content-Length announces, until the request ends.
 type countedBody struct {
-	x    *exchange
+	ex   *exchange
 	body io.Reader
 }
 
 func (b countedBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if n > 0 && !b.x.hold(int64(n)) {
+	if n > 0 && !b.ex.hold(int64(n)) {
 		return n, errOverloaded
 	}
 	return n, err
 }
 
 // hold counts bytes of the body, unless the budget has none left for them.
-func (x *exchange) hold(n int64) bool {
+func (ex *exchange) hold(n int64) bool {
 	reserved := false
-	if x.kind.AtIntake() {
-		reserved = x.load.arrivals.bodies.take(x.address(), x.intake.ID, n)
+	if ex.kind.AtIntake() {
+		reserved = ex.load.arrivals.bodies.take(ex.address(), ex.intake.ID, n)
 	} else {
-		reserved = x.load.bodies.of(x.caller.Account).take(n)
+		reserved = ex.load.bodies.of(ex.caller.Account).take(n)
 	}
 	if reserved {
-		x.reserved += n
+		ex.reserved += n
 	}
 	return reserved
 }

@@ -24,55 +24,55 @@ var treeReads = quota.Limit{Rate: 100, Burst: 2000}
 const treeLimit = "tree"
 
 // takeTree counts a read of the tree against the quota of the client's address. The error is a limitError.
-func (x *exchange) takeTree() error {
-	used := x.failures.Take("tree "+x.address(), treeReads)
+func (ex *exchange) takeTree() error {
+	used := ex.failures.Take("tree "+ex.address(), treeReads)
 	if !used.Allowed {
-		x.metrics.limited.WithLabelValues(treeLimit).Inc()
+		ex.metrics.limited.WithLabelValues(treeLimit).Inc()
 		return limitError{used.RetryAfter}
 	}
 	return nil
 }
 
 // showCheckpoint answers with the newest published checkpoint (c2sp.org/tlog-checkpoint).
-func (x *exchange) showCheckpoint() (answer, error) {
-	if err := x.takeTree(); err != nil {
+func (ex *exchange) showCheckpoint() (answer, error) {
+	if err := ex.takeTree(); err != nil {
 		return answer{}, err
 	}
-	checkpoint, err := x.LogTree.Checkpoint(x.ctx)
+	checkpoint, err := ex.LogTree.Checkpoint(ex.ctx)
 	if err != nil {
 		return answer{}, err
 	}
-	return x.public("text/plain; charset=utf-8", "no-cache", []byte(checkpoint.Note)), nil
+	return ex.public("text/plain; charset=utf-8", "no-cache", []byte(checkpoint.Note)), nil
 }
 
 // showTile answers with a hash tile (c2sp.org/tlog-tiles), which never changes.
-func (x *exchange) showTile() (answer, error) {
-	_, path, _ := strings.Cut(x.r.URL.Path, "/api/v1/crm/audit/tile/")
+func (ex *exchange) showTile() (answer, error) {
+	_, path, _ := strings.Cut(ex.r.URL.Path, "/api/v1/crm/audit/tile/")
 	tile, err := torchwood.ParseTilePath("tile/" + path)
 	if err != nil || tile.L < 0 {
 		return answer{}, logtree.ErrNoTile
 	}
-	if err := x.takeTree(); err != nil {
+	if err := ex.takeTree(); err != nil {
 		return answer{}, err
 	}
-	hashes, err := x.LogTree.Tile(x.ctx, tile)
+	hashes, err := ex.LogTree.Tile(ex.ctx, tile)
 	if err != nil {
 		return answer{}, err
 	}
 	// a year, in seconds
-	return x.public("application/octet-stream", "public, max-age=31536000, immutable", hashes), nil
+	return ex.public("application/octet-stream", "public, max-age=31536000, immutable", hashes), nil
 }
 
 // public answers pages of any origin too.
-func (x *exchange) public(media, caching string, body []byte) answer {
-	header := x.w.Header()
+func (ex *exchange) public(media, caching string, body []byte) answer {
+	header := ex.w.Header()
 	header.Set("Content-Type", media)
 	header.Set("Cache-Control", caching)
 	header.Set("Access-Control-Allow-Origin", "*")
 	header.Set("Cross-Origin-Resource-Policy", "cross-origin")
 	return answer{stream: func() error {
-		x.w.WriteHeader(http.StatusOK)
-		_, err := x.w.Write(body)
+		ex.w.WriteHeader(http.StatusOK)
+		_, err := ex.w.Write(body)
 		return err
 	}}
 }

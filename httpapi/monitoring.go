@@ -59,9 +59,9 @@ func registerLoad(registry *prometheus.Registry, l *load) {
 func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 	exposition := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	var made singleflight.Group // by coding
-	return func(x *exchange) (answer, error) {
+	return func(ex *exchange) (answer, error) {
 		coding := "identity"
-		if strings.Contains(x.r.Header.Get("Accept-Encoding"), "gzip") {
+		if strings.Contains(ex.r.Header.Get("Accept-Encoding"), "gzip") {
 			coding = "gzip"
 		}
 		shared, _, _ := made.Do(coding, func() (any, error) {
@@ -69,7 +69,7 @@ func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 			exposition.ServeHTTP(kept, &http.Request{URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {coding}}})
 			return kept, nil
 		})
-		return answer{stream: func() error { return shared.(*sharedResponse).send(x.w) }}, nil
+		return answer{stream: func() error { return shared.(*sharedResponse).send(ex.w) }}, nil
 	}
 }
 
@@ -174,7 +174,7 @@ type healthStatus struct {
 }
 
 // health answers that the process is alive, whether or not it can reach its databases.
-func (x *exchange) health() (answer, error) { return found(healthStatus{"alive"}, nil) }
+func (ex *exchange) health() (answer, error) { return found(healthStatus{"alive"}, nil) }
 
 type readyStatus struct {
 	Status     string      `json:"status"`
@@ -183,16 +183,16 @@ type readyStatus struct {
 
 // showReadiness answers whether the dependencies of the service are available. One check answers all concurrent
 // requests, because the route is public.
-func (x *exchange) showReadiness() (answer, error) {
+func (ex *exchange) showReadiness() (answer, error) {
 	ready := readyStatus{Status: "ready"}
-	if x.Ready != nil {
-		components, _, _ := x.readiness.Do("", func() (any, error) { return x.Ready(x.ctx), nil })
+	if ex.Ready != nil {
+		components, _, _ := ex.readiness.Do("", func() (any, error) { return ex.Ready(ex.ctx), nil })
 		ready.Components = components.([]Component)
 	}
 	for _, component := range ready.Components {
 		if !component.Ready {
 			ready.Status = "not ready"
-			x.w.Header().Set("Retry-After", "2")
+			ex.w.Header().Set("Retry-After", "2")
 			return answer{
 				status: http.StatusServiceUnavailable, body: envelope{Message: unavailable, Data: ready},
 			}, nil

@@ -12,34 +12,34 @@ import (
 
 // exportLead answers with everything about one person: the copy that data protection laws let the person ask for. The
 // lists are written while they are read.
-func (x *exchange) exportLead() (answer, error) {
-	id, err := x.ulidID(lead.ErrNotFound)
+func (ex *exchange) exportLead() (answer, error) {
+	id, err := ex.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
 	views := []string{query.LeadView, query.TouchView, query.VisitorActivityView}
-	if err := x.waitFor(x.params(), views...); err != nil {
+	if err := ex.waitFor(ex.params(), views...); err != nil {
 		return answer{}, err
 	}
-	read := func() (query.Lead, error) { return x.Query.Lead(x.ctx, x.caller.Account, id) }
-	person, err := withCatchUp(x, read, views...)
+	read := func() (query.Lead, error) { return ex.Query.Lead(ex.ctx, ex.caller.Account, id) }
+	person, err := withCatchUp(ex, read, views...)
 	if err != nil {
 		return answer{}, missing(err, lead.ErrNotFound)
 	}
 	return answer{stream: func() error {
-		leave, err := x.load.exports.of(x.caller.Account).enter()
+		leave, err := ex.load.exports.of(ex.caller.Account).enter()
 		if err != nil {
 			return err
 		}
 		defer leave()
-		x.w.Header().Set("Content-Type", mediaJSON+"; charset=utf-8")
-		x.w.Header().Set("Content-Disposition", `attachment; filename="lead-`+id+`.json"`)
-		if x.r.Method == http.MethodHead {
+		ex.w.Header().Set("Content-Type", mediaJSON+"; charset=utf-8")
+		ex.w.Header().Set("Content-Disposition", `attachment; filename="lead-`+id+`.json"`)
+		if ex.r.Method == http.MethodHead {
 			return nil
 		}
-		out := &deadlineWriter{w: x.w, control: http.NewResponseController(x.w)}
+		out := &deadlineWriter{w: ex.w, control: http.NewResponseController(ex.w)}
 		to := jsontext.NewEncoder(out, jsontext.AllowInvalidUTF8(true))
-		return writePerson(to, person, x.Query.Person(x.detached(), x.caller.Account, person))
+		return writePerson(to, person, ex.Query.Person(ex.detached(), ex.caller.Account, person))
 	}}, nil
 }
 

@@ -19,7 +19,7 @@ import (
 // waitFor waits until the views that answer a GET have reached its minPosition or, without one, the last write of the
 // caller's account. It returns the errors of all parameters, so it must be called after they are read. An account may
 // have at most half of all requests in flight waiting.
-func (x *exchange) waitFor(p *params, views ...string) error {
+func (ex *exchange) waitFor(p *params, views ...string) error {
 	var position eventstore.Position
 	if value := p.get("minPosition"); value != "" {
 		parsed, err := strconv.ParseUint(value, 10, 64)
@@ -31,16 +31,16 @@ func (x *exchange) waitFor(p *params, views ...string) error {
 	if err := p.wrong.Err(); err != nil {
 		return err
 	}
-	waiting := x.load.waiting.of(x.caller.Account)
+	waiting := ex.load.waiting.of(ex.caller.Account)
 	if position == 0 {
-		x.waitForOwnWrite(waiting, views...)
+		ex.waitForOwnWrite(waiting, views...)
 		return nil
 	}
 	if !waiting.take(1) {
 		return errOverloaded
 	}
 	defer waiting.release(1)
-	err := x.Query.WaitFor(x.ctx, position, views...)
+	err := ex.Query.WaitFor(ex.ctx, position, views...)
 	if errors.Is(err, eventstore.ErrUnknownPosition) {
 		p.wrong.Add("minPosition", "must not be beyond the end of the log")
 		return p.wrong.Err()
@@ -92,40 +92,40 @@ func (l *lastWrites) recent(account string) (eventstore.Position, time.Duration)
 }
 
 // wrote sets the header with the log position of the caller's write, and records it as the account's last write.
-func (x *exchange) wrote(position eventstore.Position) {
+func (ex *exchange) wrote(position eventstore.Position) {
 	if position == 0 {
 		return
 	}
-	x.lastWrites.note(x.caller.Account, position)
-	x.w.Header().Set(positionHeader, strconv.FormatUint(uint64(position), 10))
+	ex.lastWrites.note(ex.caller.Account, position)
+	ex.w.Header().Set(positionHeader, strconv.FormatUint(uint64(position), 10))
 }
 
 // waitForOwnWrite waits until the views have reached the account's last write, as long as lastWrites says, and not at
 // all while too many requests wait. The request is answered in any case.
-func (x *exchange) waitForOwnWrite(waiting share, views ...string) {
-	position, left := x.lastWrites.recent(x.caller.Account)
+func (ex *exchange) waitForOwnWrite(waiting share, views ...string) {
+	position, left := ex.lastWrites.recent(ex.caller.Account)
 	if left == 0 || len(views) == 0 || !waiting.take(1) {
 		return
 	}
 	defer waiting.release(1)
-	ctx, cancel := context.WithTimeout(x.ctx, left)
+	ctx, cancel := context.WithTimeout(ex.ctx, left)
 	defer cancel()
-	_ = x.Query.WaitFor(ctx, position, views...) // the read itself reports a failure of the database
+	_ = ex.Query.WaitFor(ctx, position, views...) // the read itself reports a failure of the database
 }
 
 // withCatchUp reads the resource that a path names from views. If they do not have it, it may have been written just
 // now, so it is read again after the views have caught up with the log. This wait has the same limit as waitFor's.
-func withCatchUp[T any](x *exchange, read func() (T, error), views ...string) (T, error) {
+func withCatchUp[T any](ex *exchange, read func() (T, error), views ...string) (T, error) {
 	found, err := read()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
 		return found, err
 	}
-	waiting := x.load.waiting.of(x.caller.Account)
+	waiting := ex.load.waiting.of(ex.caller.Account)
 	if !waiting.take(1) {
 		return found, errOverloaded
 	}
 	defer waiting.release(1)
-	if err := x.Query.CatchUp(x.ctx, views...); err != nil {
+	if err := ex.Query.CatchUp(ex.ctx, views...); err != nil {
 		return found, err
 	}
 	return read()
@@ -133,44 +133,44 @@ func withCatchUp[T any](x *exchange, read func() (T, error), views ...string) (T
 
 // one answers with the one thing that the path names.
 func one[T any](
-	x *exchange, p *params, none error, find func(ctx context.Context, account, id string) (T, error), views ...string,
+	ex *exchange, p *params, none error, find func(ctx context.Context, account, id string) (T, error), views ...string,
 ) (answer, error) {
-	id, err := x.ulidID(none)
+	id, err := ex.ulidID(none)
 	if err != nil {
 		return answer{}, err
 	}
-	if err := x.waitFor(p, views...); err != nil {
+	if err := ex.waitFor(p, views...); err != nil {
 		return answer{}, err
 	}
-	item, err := withCatchUp(x, func() (T, error) { return find(x.ctx, x.caller.Account, id) }, views...)
+	item, err := withCatchUp(ex, func() (T, error) { return find(ex.ctx, ex.caller.Account, id) }, views...)
 	return found(item, missing(err, none))
 }
 
 // listOf answers with a list that belongs to the resource that the path names.
 func listOf[T any](
-	x *exchange, p *params, none error, list func(context.Context, string, string, query.Page) (query.List[T], error),
+	ex *exchange, p *params, none error, list func(context.Context, string, string, query.Page) (query.List[T], error),
 	views ...string,
 ) (answer, error) {
-	id, err := x.ulidID(none)
+	id, err := ex.ulidID(none)
 	if err != nil {
 		return answer{}, err
 	}
 	page := p.page()
-	if err := x.waitFor(p, views...); err != nil {
+	if err := ex.waitFor(p, views...); err != nil {
 		return answer{}, err
 	}
-	items, err := withCatchUp(x, func() (query.List[T], error) {
-		return list(x.ctx, x.caller.Account, id, page)
+	items, err := withCatchUp(ex, func() (query.List[T], error) {
+		return list(ex.ctx, ex.caller.Account, id, page)
 	}, views...)
 	return listed(items, missing(err, none))
 }
 
 // accountList answers with a list of the account.
 func accountList[T any](
-	x *exchange, p *params, read func(query.Page) (query.List[T], error), views ...string,
+	ex *exchange, p *params, read func(query.Page) (query.List[T], error), views ...string,
 ) (answer, error) {
 	page := p.page()
-	if err := x.waitFor(p, views...); err != nil {
+	if err := ex.waitFor(p, views...); err != nil {
 		return answer{}, err
 	}
 	return listed(read(page))

@@ -21,87 +21,87 @@ var (
 )
 
 // verifying requires an API token, or a JWT with leads:read. A token gets receipts of its own captures only.
-func verifying(x *exchange) error {
-	credential, err := x.bearer()
+func verifying(ex *exchange) error {
+	credential, err := ex.bearer()
 	if err != nil {
 		return err
 	}
 	if !token.LooksLikeValue(credential) {
-		return scoped("leads:read")(x)
+		return scoped("leads:read")(ex)
 	}
-	if err := x.byToken(credential); err != nil {
+	if err := ex.byToken(credential); err != nil {
 		return err
 	}
-	return x.admission.Confirm(x.ctx, x.Directory) // no append does
+	return ex.admission.Confirm(ex.ctx, ex.Directory) // no append does
 }
 
 // provenEvent returns the event in the path, in stored form.
-func (x *exchange) provenEvent() (eventstore.Recorded, error) {
-	leadID, err := x.ulidID(errNoEvent)
+func (ex *exchange) provenEvent() (eventstore.Recorded, error) {
+	leadID, err := ex.ulidID(errNoEvent)
 	if err != nil {
 		return eventstore.Recorded{}, err
 	}
-	eventID := x.pathParam("eventId")
-	found, err := x.LogTree.LeadEvent(x.ctx, x.caller.Account, leadID, func(e eventstore.Recorded) bool {
+	eventID := ex.pathParam("eventId")
+	found, err := ex.LogTree.LeadEvent(ex.ctx, ex.caller.Account, leadID, func(e eventstore.Recorded) bool {
 		return e.ID.String() == eventID
 	})
-	if err == nil && x.byAPIToken() && found.Metadata.Credential != x.caller.Credential {
+	if err == nil && ex.byAPIToken() && found.Metadata.Credential != ex.caller.Credential {
 		err = logtree.ErrNotFound
 	}
 	return found, missingEvent(err, errNoEvent)
 }
 
-func (x *exchange) byAPIToken() bool { return strings.HasPrefix(x.caller.Credential, "token:") }
+func (ex *exchange) byAPIToken() bool { return strings.HasPrefix(ex.caller.Credential, "token:") }
 
 // showEvidence answers with the content of an event of a lead and the proof that the log has it. A page in a browser
 // gets none by an API token, because it has stored data.
-func (x *exchange) showEvidence() (answer, error) {
-	stored, err := x.provenEvent()
-	if err == nil && x.byAPIToken() && x.caller.FromPage {
+func (ex *exchange) showEvidence() (answer, error) {
+	stored, err := ex.provenEvent()
+	if err == nil && ex.byAPIToken() && ex.caller.FromPage {
 		err = errNoEvent
 	}
 	if err != nil {
 		return answer{}, err
 	}
-	x.w.Header().Set("Cache-Control", "no-store")
-	return found(x.LogTree.Evidence(x.ctx, stored))
+	ex.w.Header().Set("Cache-Control", "no-store")
+	return found(ex.LogTree.Evidence(ex.ctx, stored))
 }
 
 // showReceipt answers with the proof that an event of a lead is on the log, also when the lead was erased since: a
 // proof has no personal data.
-func (x *exchange) showReceipt() (answer, error) {
-	found, err := x.provenEvent()
+func (ex *exchange) showReceipt() (answer, error) {
+	found, err := ex.provenEvent()
 	if err != nil {
 		return answer{}, err
 	}
-	receipt, err := x.LogTree.Receipt(x.ctx, found.Position)
+	receipt, err := ex.LogTree.Receipt(ex.ctx, found.Position)
 	return answer{stream: func() error {
-		x.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		x.w.Header().Set("Cache-Control", "no-store") // a later one has a newer checkpoint
-		x.w.WriteHeader(http.StatusOK)
-		_, err := x.w.Write(receipt)
+		ex.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		ex.w.Header().Set("Cache-Control", "no-store") // a later one has a newer checkpoint
+		ex.w.WriteHeader(http.StatusOK)
+		_, err := ex.w.Write(receipt)
 		return err
 	}}, err
 }
 
 // certifying requires a JWT that may erase leads or read the audit trail.
-func certifying(x *exchange) error {
-	if err := scoped()(x); err != nil {
+func certifying(ex *exchange) error {
+	if err := scoped()(ex); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc([]string{"leads:write", "audit:read"}, x.jwt.May) {
+	if !slices.ContainsFunc([]string{"leads:write", "audit:read"}, ex.jwt.May) {
 		return scopeError("leads:write or audit:read")
 	}
 	return nil
 }
 
 // showCertificate answers with the certificate of an erasure that is finished.
-func (x *exchange) showCertificate() (answer, error) {
-	leadID, err := x.ulidID(lead.ErrNotFound)
+func (ex *exchange) showCertificate() (answer, error) {
+	leadID, err := ex.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	erased, err := x.LogTree.Erasure(x.ctx, x.caller.Account, leadID)
+	erased, err := ex.LogTree.Erasure(ex.ctx, ex.caller.Account, leadID)
 	if err != nil {
 		return answer{}, missingEvent(err, errNotErased)
 	}
@@ -109,11 +109,11 @@ func (x *exchange) showCertificate() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if err := x.Eraser.Views.Await(x.ctx, erased.Position); err != nil { // the fan-out queues it for endpoints
+	if err := ex.Eraser.Views.Await(ex.ctx, erased.Position); err != nil { // the fan-out queues it for endpoints
 		return answer{}, err
 	}
 	done, _ := fact.Data.(event.LeadErased)
-	left, err := x.Eraser.Unfinished(x.ctx, x.caller.Account, append([]string{leadID}, done.Leads...), done.Origins,
+	left, err := ex.Eraser.Unfinished(ex.ctx, ex.caller.Account, append([]string{leadID}, done.Leads...), done.Origins,
 		done.Visitors, erased.Position)
 	if err == nil && left {
 		err = errUnfinished
@@ -121,7 +121,7 @@ func (x *exchange) showCertificate() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return found(x.LogTree.Certificate(x.ctx, erased, x.Now()))
+	return found(ex.LogTree.Certificate(ex.ctx, erased, ex.Now()))
 }
 
 func missingEvent(err, is error) error {

@@ -154,129 +154,129 @@ type exchange struct {
 // serve handles a route's requests: it authenticates the caller, calls the handler, and writes the answer.
 func (a *api) serve(route route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := a.exchange(w, r, w.(*record)) // from observe
-		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
-		defer func() { x.cancel() }()
-		x.record.route = route.pattern
+		ex := a.exchange(w, r, w.(*record)) // from observe
+		ex.ctx, ex.cancel = context.WithTimeout(ex.detached(), requestTimeout)
+		defer func() { ex.cancel() }()
+		ex.record.route = route.pattern
 		if len(r.TransferEncoding) > 0 {
 			// The request may also have had a Content-Length, which net/http drops. A proxy that uses the length would
 			// read the rest of this body as the next request, so the connection is closed.
 			w.Header().Set("Connection", "close")
 		}
 		if route.kind != quota.Free { // free routes cost little, and some report the state of an overloaded service
-			end, err := x.beginRequest(route.kind)
+			end, err := ex.beginRequest(route.kind)
 			if err != nil {
-				x.fail(err)
+				ex.fail(err)
 				return
 			}
 			defer end()
 		}
-		defer x.charge()
-		answer, err := x.dispatch(route)
-		x.charge() // before the answer, so that it counts when the caller sends the next request
-		x.sample(err)
+		defer ex.charge()
+		answer, err := ex.dispatch(route)
+		ex.charge() // before the answer, so that it counts when the caller sends the next request
+		ex.sample(err)
 		if err != nil {
-			x.fail(err)
+			ex.fail(err)
 			return
 		}
-		x.send(answer)
+		ex.send(answer)
 	}
 }
 
 // dispatch authenticates the caller, checks the account's quotas and calls the handler.
-func (x *exchange) dispatch(route route) (answer, error) {
-	if strings.HasSuffix(route.pattern, "/{id}") && x.literal[x.path()] {
-		return x.wrongMethod() // refused is a route of its own, and not the id of a lead in DELETE …/leads/refused
+func (ex *exchange) dispatch(route route) (answer, error) {
+	if strings.HasSuffix(route.pattern, "/{id}") && ex.literal[ex.path()] {
+		return ex.wrongMethod() // refused is a route of its own, and not the id of a lead in DELETE …/leads/refused
 	}
-	if err := route.access(x); err != nil {
+	if err := route.access(ex); err != nil {
 		return answer{}, err
 	}
 	if route.kind != quota.Free {
-		if err := x.chargeRequest(route.kind); err != nil {
+		if err := ex.chargeRequest(route.kind); err != nil {
 			return answer{}, err
 		}
-		x.conn = markBusy(x.r)
+		ex.conn = markBusy(ex.r)
 	}
-	if err := x.throttle(route.kind); err != nil {
+	if err := ex.throttle(route.kind); err != nil {
 		return answer{}, err
 	}
 	if route.kind.Streams() {
-		leave, err := x.enterStream()
+		leave, err := ex.enterStream()
 		if err != nil {
 			return answer{}, err
 		}
 		defer leave()
 	}
-	return route.handle(x)
+	return route.handle(ex)
 }
 
 // exchange returns the exchange of a request before authentication.
 func (a *api) exchange(w http.ResponseWriter, r *http.Request, rec *record) *exchange {
-	x := &exchange{api: a, w: w, r: r, ctx: r.Context(), record: rec, client: clientAddress(r, a.TrustedProxies)}
+	ex := &exchange{api: a, w: w, r: r, ctx: r.Context(), record: rec, client: clientAddress(r, a.TrustedProxies)}
 	if r.Header.Get("X-Forwarded-For") != "" && !within(address(r.RemoteAddr), a.TrustedProxies) {
 		a.untrusted.Do(func() {
 			a.Log.Warn("X-Forwarded-For ignored: the sender is not in LEADLOG_TRUSTED_PROXIES. " +
 				"If it is your proxy, all its clients share the limits of one address")
 		})
 	}
-	x.caller = command.Caller{
+	ex.caller = command.Caller{
 		RequestID: rec.requestID, Correlation: rec.ownID, TraceParent: rec.trace, UserAgent: userAgent(r.UserAgent()),
 		FromPage: r.Header.Get("Origin") != "",
 	}
-	if x.caller.TraceParent == "" {
-		x.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
+	if ex.caller.TraceParent == "" {
+		ex.caller.TraceParent = traceParent(r.Header.Get("Traceparent"))
 	}
-	if x.client.IsValid() {
-		x.caller.IP = x.client.String()
+	if ex.client.IsValid() {
+		ex.caller.IP = ex.client.String()
 	}
-	return x
+	return ex
 }
 
 // bodyRead must be called when the body has been received. If that took long, the request's timeout starts again: a
 // slow client is not a failure of the service.
-func (x *exchange) bodyRead() {
-	if deadline, _ := x.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
-		x.cancel()
-		x.ctx, x.cancel = context.WithTimeout(x.detached(), requestTimeout)
+func (ex *exchange) bodyRead() {
+	if deadline, _ := ex.ctx.Deadline(); time.Until(deadline) < requestTimeout/2 {
+		ex.cancel()
+		ex.ctx, ex.cancel = context.WithTimeout(ex.detached(), requestTimeout)
 	}
 }
 
 // detached returns the request's context without its cancellation, in which appended bytes are counted. net/http
 // cancels the request's context when the client closes its half of the connection, but such a client may still wait for
 // the answer.
-func (x *exchange) detached() context.Context {
-	return command.CountAppended(context.WithoutCancel(x.r.Context()), &x.record.appended)
+func (ex *exchange) detached() context.Context {
+	return command.CountAppended(context.WithoutCancel(ex.r.Context()), &ex.record.appended)
 }
 
 // path returns the path that the router matched: the decoded one, unless decoding lost something.
-func (x *exchange) path() string { return cmp.Or(x.r.URL.RawPath, x.r.URL.Path) }
+func (ex *exchange) path() string { return cmp.Or(ex.r.URL.RawPath, ex.r.URL.Path) }
 
-func (x *exchange) pathParam(name string) string { return console.PathParam(x.r, name) }
+func (ex *exchange) pathParam(name string) string { return console.PathParam(ex.r, name) }
 
 // pathID returns the id in the path.
-func (x *exchange) pathID() string { return x.pathParam("id") }
+func (ex *exchange) pathID() string { return ex.pathParam("id") }
 
 // ulidID returns the id in the path if it has the form of an id, and otherwise the error missing.
-func (x *exchange) ulidID(missing error) (string, error) {
-	id := x.pathID()
+func (ex *exchange) ulidID(missing error) (string, error) {
+	id := ex.pathID()
 	if !event.ValidID(id) {
 		return "", missing
 	}
 	return id, nil
 }
 
-func (x *exchange) unknownRoute() (answer, error) { return answer{}, x.unknownPath() }
+func (ex *exchange) unknownRoute() (answer, error) { return answer{}, ex.unknownPath() }
 
 // unknownPath returns the error of a path that no route has.
-func (x *exchange) unknownPath() error {
-	path := x.path()
+func (ex *exchange) unknownPath() error {
+	path := ex.path()
 	meant := "/" + strings.Join(strings.FieldsFunc(path, func(r rune) bool { return r == '/' }), "/")
 	if meant == path || len(path) > maxShownPath || strings.ContainsFunc(path, func(r rune) bool {
 		return !plainInPath(r)
 	}) {
 		return errUnknownRoute
 	}
-	if len(x.methodsOf(meant)) == 0 {
+	if len(ex.methodsOf(meant)) == 0 {
 		meant = ""
 	}
 	return strayPathError{path, meant}
@@ -291,12 +291,12 @@ func plainInPath(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("/-._~", r)
 }
 
-func (x *exchange) wrongMethod() (answer, error) {
-	allowed := x.methodsOf(x.path())
+func (ex *exchange) wrongMethod() (answer, error) {
+	allowed := ex.methodsOf(ex.path())
 	if len(allowed) == 0 { // the router reports a method that it does not know as wrong on any path
-		return answer{}, x.unknownPath()
+		return answer{}, ex.unknownPath()
 	}
-	x.w.Header().Set("Allow", strings.Join(allowed, ", "))
+	ex.w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return answer{}, errWrongMethod
 }
 
@@ -510,7 +510,7 @@ func within(addr netip.Addr, networks []netip.Prefix) bool {
 }
 
 // address returns the key of the limits of the client's address.
-func (x *exchange) address() string { return addressBlock(x.client) }
+func (ex *exchange) address() string { return addressBlock(ex.client) }
 
 // addressBlock returns the key of the limits of an address: an IPv4 address, or the /64 network of an IPv6 address,
 // because a host can choose any address of that.

@@ -26,47 +26,47 @@ func issued(status int, t command.TokenIssued) answer {
 	}
 }
 
-func (x *exchange) createToken() (answer, error) {
-	body, err := x.fields()
+func (ex *exchange) createToken() (answer, error) {
+	body, err := ex.fields()
 	if err != nil {
 		return answer{}, err
 	}
-	cmd := command.CreateToken{Caller: x.caller, Name: body.text("name")}
+	cmd := command.CreateToken{Caller: ex.caller, Name: body.text("name")}
 	if days := body.integer("expiresInDays"); days != nil {
 		cmd.ExpiresInDays = *days
 	}
 	// A field of the wrong type is left empty, and neither may be: the command then refuses it too.
-	created, err := x.Commands.CreateToken(x.ctx, cmd)
+	created, err := ex.Commands.CreateToken(ex.ctx, cmd)
 	if err := body.with(err); err != nil {
 		return answer{}, err
 	}
 	return issued(http.StatusCreated, created), nil
 }
 
-func (x *exchange) rotateToken() (answer, error) {
-	rotated, err := x.Commands.RotateToken(x.ctx, command.RotateToken{Caller: x.caller, TokenID: x.pathID()})
+func (ex *exchange) rotateToken() (answer, error) {
+	rotated, err := ex.Commands.RotateToken(ex.ctx, command.RotateToken{Caller: ex.caller, TokenID: ex.pathID()})
 	if err != nil {
 		return answer{}, err
 	}
 	return issued(http.StatusOK, rotated), nil
 }
 
-func (x *exchange) deleteToken() (answer, error) {
-	position, err := x.Commands.DeleteToken(x.ctx, command.DeleteToken{Caller: x.caller, TokenID: x.pathID()})
+func (ex *exchange) deleteToken() (answer, error) {
+	position, err := ex.Commands.DeleteToken(ex.ctx, command.DeleteToken{Caller: ex.caller, TokenID: ex.pathID()})
 	return done("Token deleted", position, err)
 }
 
-func (x *exchange) listTokens() (answer, error) {
-	p := x.params()
-	return accountList(x, p, func(page query.Page) (query.List[query.Token], error) {
-		return x.Query.Tokens(x.ctx, x.caller.Account, page)
+func (ex *exchange) listTokens() (answer, error) {
+	p := ex.params()
+	return accountList(ex, p, func(page query.Page) (query.List[query.Token], error) {
+		return ex.Query.Tokens(ex.ctx, ex.caller.Account, page)
 	}, query.TokenView)
 }
 
-func (x *exchange) showToken() (answer, error) {
-	return one(x, x.params(), errNoToken, x.Query.Token, query.TokenView)
+func (ex *exchange) showToken() (answer, error) {
+	return one(ex, ex.params(), errNoToken, ex.Query.Token, query.TokenView)
 }
 
-func (x *exchange) listTokenEvents() (answer, error) {
-	return listOf(x, x.params(), errNoToken, x.Query.TokenEvents, query.TokenEventView)
+func (ex *exchange) listTokenEvents() (answer, error) {
+	return listOf(ex, ex.params(), errNoToken, ex.Query.TokenEvents, query.TokenEventView)
 }

@@ -9,8 +9,8 @@ import (
 
 // touches answers every arrival of the account, and the visits if asked: page by page as JSON, all at once as CSV, JSON
 // lines or Parquet.
-func (x *exchange) touches() (answer, error) {
-	p := x.params()
+func (ex *exchange) touches() (answer, error) {
+	p := ex.params()
 	filter := query.TouchFilter{
 		Source: p.source(), Medium: p.text("medium"), Campaign: p.text("campaign"), LeadID: p.text("leadId"),
 		Since: p.time("since"), Until: p.time("until"), Visits: p.oneOf("include", "visits") != "",
@@ -20,19 +20,19 @@ func (x *exchange) touches() (answer, error) {
 		p.wrong.Add("asOf", query.ErrAsOf.Error())
 	}
 	page := p.page()
-	if err := x.waitFor(p, query.TouchView); err != nil {
+	if err := ex.waitFor(p, query.TouchView); err != nil {
 		return answer{}, err
 	}
-	if filter.AsOf, err = x.Query.PositionAsOf(x.ctx, asOf); errors.Is(err, query.ErrAsOf) {
+	if filter.AsOf, err = ex.Query.PositionAsOf(ex.ctx, asOf); errors.Is(err, query.ErrAsOf) {
 		return answer{}, bad("asOf", query.ErrAsOf.Error())
 	} else if err != nil {
 		return answer{}, err
 	}
-	x.w.Header().Add("Vary", "Accept")
-	if media := preferred(x.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
+	ex.w.Header().Add("Vary", "Accept")
+	if media := preferred(ex.r.Header.Values("Accept"), mediaJSON, mediaCSV, mediaNDJSON,
 		mediaParquet); media != mediaJSON {
-		return exported(x, "touches", media, export.Touches(),
-			x.Query.TouchesAll(x.detached(), x.caller.Account, filter)), nil
+		return exported(ex, "touches", media, export.Touches(),
+			ex.Query.TouchesAll(ex.detached(), ex.caller.Account, filter)), nil
 	}
-	return listed(x.Query.Touches(x.ctx, x.caller.Account, filter, page))
+	return listed(ex.Query.Touches(ex.ctx, ex.caller.Account, filter, page))
 }

@@ -9,13 +9,13 @@ import (
 )
 
 // recordActivity records an activity of a visitor. The caller chooses the ids of visitors.
-func (x *exchange) recordActivity() (answer, error) {
-	body, err := x.members()
+func (ex *exchange) recordActivity() (answer, error) {
+	body, err := ex.members()
 	if err != nil {
-		return answer{}, x.confirmRefusal(err)
+		return answer{}, ex.confirmRefusal(err)
 	}
-	recorded, err := x.Commands.RecordActivity(x.ctx, command.RecordActivity{
-		Admission: x.admission, VisitorID: x.pathID(), Body: body,
+	recorded, err := ex.Commands.RecordActivity(ex.ctx, command.RecordActivity{
+		Admission: ex.admission, VisitorID: ex.pathID(), Body: body,
 	})
 	if err != nil {
 		return answer{}, err
@@ -28,9 +28,9 @@ func (x *exchange) recordActivity() (answer, error) {
 
 // deleteVisitor forgets a visitor. A visitor who was forgotten already, without an activity since, is not found; an
 // incomplete earlier erasure is completed all the same.
-func (x *exchange) deleteVisitor() (answer, error) {
-	erasure := x.Commands.Erasure(x.caller)
-	forgotten, err := x.Eraser.DeleteVisitor(x.ctx, erasure, erasure.VisitorStream(x.pathID()))
+func (ex *exchange) deleteVisitor() (answer, error) {
+	erasure := ex.Commands.Erasure(ex.caller)
+	forgotten, err := ex.Eraser.DeleteVisitor(ex.ctx, erasure, erasure.VisitorStream(ex.pathID()))
 	if err == nil && forgotten.Again {
 		err = command.ErrNoVisitor
 	}
@@ -38,6 +38,6 @@ func (x *exchange) deleteVisitor() (answer, error) {
 }
 
 // listLeadActivity lists the activities of a lead's visitors.
-func (x *exchange) listLeadActivity() (answer, error) {
-	return listOf(x, x.params(), lead.ErrNotFound, x.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
+func (ex *exchange) listLeadActivity() (answer, error) {
+	return listOf(ex, ex.params(), lead.ErrNotFound, ex.Query.LeadActivity, query.LeadView, query.VisitorActivityView)
 }

@@ -18,8 +18,8 @@ type registeredEndpoint struct {
 	Secret string `json:"secret"`
 }
 
-func (x *exchange) registerEndpoint() (answer, error) {
-	body, err := x.fields()
+func (ex *exchange) registerEndpoint() (answer, error) {
+	body, err := ex.fields()
 	if err != nil {
 		return answer{}, err
 	}
@@ -36,8 +36,8 @@ func (x *exchange) registerEndpoint() (answer, error) {
 		_, _, err := registration.Register(true)
 		return answer{}, body.with(err)
 	}
-	registered, err := x.Commands.RegisterWebhookEndpoint(x.ctx, command.RegisterWebhookEndpoint{
-		Caller: x.caller, Registration: registration,
+	registered, err := ex.Commands.RegisterWebhookEndpoint(ex.ctx, command.RegisterWebhookEndpoint{
+		Caller: ex.caller, Registration: registration,
 	})
 	return answer{
 		status: http.StatusCreated, position: registered.Position,
@@ -49,8 +49,8 @@ func (x *exchange) registerEndpoint() (answer, error) {
 }
 
 // updateEndpoint changes the given settings; null counts as not given, and an empty object changes nothing.
-func (x *exchange) updateEndpoint() (answer, error) {
-	id, body, err := x.idAndFields(webhook.ErrNotFound)
+func (ex *exchange) updateEndpoint() (answer, error) {
+	id, body, err := ex.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -68,13 +68,13 @@ func (x *exchange) updateEndpoint() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	updated, err := x.Commands.UpdateWebhookEndpoint(x.ctx, command.UpdateWebhookEndpoint{
-		Caller: x.caller, WebhookID: id, Change: change,
+	updated, err := ex.Commands.UpdateWebhookEndpoint(ex.ctx, command.UpdateWebhookEndpoint{
+		Caller: ex.caller, WebhookID: id, Change: change,
 	})
 	if err != nil {
 		return answer{}, err
 	}
-	endpoint, err := x.Query.EndpointAfter(x.ctx, id, updated.Endpoint)
+	endpoint, err := ex.Query.EndpointAfter(ex.ctx, id, updated.Endpoint)
 	return answer{
 		position: updated.Position, body: envelope{Success: true, Data: endpoint, Warnings: updated.Warnings},
 	}, err
@@ -87,77 +87,77 @@ type rotatedSecret struct {
 	PreviousUntil query.Timestamp `json:"previousUntil"` // the secret before signs, too, until then
 }
 
-func (x *exchange) rotateEndpointSecret() (answer, error) {
-	rotated, err := x.Commands.RotateWebhookSecret(x.ctx, command.RotateWebhookSecret{
-		Caller: x.caller, WebhookID: x.pathID(),
+func (ex *exchange) rotateEndpointSecret() (answer, error) {
+	rotated, err := ex.Commands.RotateWebhookSecret(ex.ctx, command.RotateWebhookSecret{
+		Caller: ex.caller, WebhookID: ex.pathID(),
 	})
 	return answer{
 		position: rotated.Position,
 		body: envelope{Success: true, Data: rotatedSecret{
-			WebhookID: x.pathID(), Secret: rotated.Secret,
+			WebhookID: ex.pathID(), Secret: rotated.Secret,
 			PreviousUntil: query.Timestamp(rotated.Rotated.PreviousUntil),
 		}},
 	}, err
 }
 
-func (x *exchange) deleteEndpoint() (answer, error) {
-	position, err := x.Commands.DeleteWebhookEndpoint(x.ctx, command.DeleteWebhookEndpoint{
-		Caller: x.caller, WebhookID: x.pathID(),
+func (ex *exchange) deleteEndpoint() (answer, error) {
+	position, err := ex.Commands.DeleteWebhookEndpoint(ex.ctx, command.DeleteWebhookEndpoint{
+		Caller: ex.caller, WebhookID: ex.pathID(),
 	})
 	return done("Webhook endpoint deleted", position, err)
 }
 
-func (x *exchange) listEndpoints() (answer, error) {
-	p := x.params()
-	return accountList(x, p, func(page query.Page) (query.List[query.Endpoint], error) {
-		return x.Query.Endpoints(x.ctx, x.caller.Account, page)
+func (ex *exchange) listEndpoints() (answer, error) {
+	p := ex.params()
+	return accountList(ex, p, func(page query.Page) (query.List[query.Endpoint], error) {
+		return ex.Query.Endpoints(ex.ctx, ex.caller.Account, page)
 	}, query.EndpointView)
 }
 
-func (x *exchange) showEndpoint() (answer, error) {
-	return one(x, x.params(), webhook.ErrNotFound, x.Query.Endpoint, query.EndpointView)
+func (ex *exchange) showEndpoint() (answer, error) {
+	return one(ex, ex.params(), webhook.ErrNotFound, ex.Query.Endpoint, query.EndpointView)
 }
 
-func (x *exchange) endpoint(id string) (query.Endpoint, error) {
-	endpoint, err := withCatchUp(x, func() (query.Endpoint, error) {
-		return x.Query.Endpoint(x.ctx, x.caller.Account, id)
+func (ex *exchange) endpoint(id string) (query.Endpoint, error) {
+	endpoint, err := withCatchUp(ex, func() (query.Endpoint, error) {
+		return ex.Query.Endpoint(ex.ctx, ex.caller.Account, id)
 	}, query.EndpointView)
 	return endpoint, missing(err, webhook.ErrNotFound)
 }
 
 var errNoDelivery = errors.New("no such delivery")
 
-func (x *exchange) listDeliveries() (answer, error) {
-	p := x.params()
+func (ex *exchange) listDeliveries() (answer, error) {
+	p := ex.params()
 	filter := query.DeliveryFilter{
 		State: p.oneOf("state", query.DeliveryStates()...), Type: p.oneOf("type", query.DeliveryTypes()...),
 	}
 	deliveries := func(
 		ctx context.Context, account, webhookID string, page query.Page,
 	) (query.List[query.Delivery], error) {
-		return x.Query.Deliveries(ctx, account, webhookID, x.caller.ReadsLeads, filter, page)
+		return ex.Query.Deliveries(ctx, account, webhookID, ex.caller.ReadsLeads, filter, page)
 	}
-	return listOf(x, p, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
+	return listOf(ex, p, webhook.ErrNotFound, deliveries, query.EndpointView, query.DeliveryQueue)
 }
 
-func (x *exchange) showDelivery() (answer, error) {
-	id, err := x.ulidID(webhook.ErrNotFound)
+func (ex *exchange) showDelivery() (answer, error) {
+	id, err := ex.ulidID(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	if err := x.waitFor(x.params(), query.EndpointView, query.DeliveryQueue); err != nil {
+	if err := ex.waitFor(ex.params(), query.EndpointView, query.DeliveryQueue); err != nil {
 		return answer{}, err
 	}
-	return found(x.delivery(id))
+	return found(ex.delivery(id))
 }
 
 // delivery returns the delivery that the path names.
-func (x *exchange) delivery(webhookID string) (query.Delivery, error) {
-	if _, err := x.endpoint(webhookID); err != nil {
+func (ex *exchange) delivery(webhookID string) (query.Delivery, error) {
+	if _, err := ex.endpoint(webhookID); err != nil {
 		return query.Delivery{}, err
 	}
-	delivery, err := withCatchUp(x, func() (query.Delivery, error) {
-		return x.Query.Delivery(x.ctx, x.caller.Account, webhookID, x.pathParam("deliveryId"), x.caller.ReadsLeads)
+	delivery, err := withCatchUp(ex, func() (query.Delivery, error) {
+		return ex.Query.Delivery(ex.ctx, ex.caller.Account, webhookID, ex.pathParam("deliveryId"), ex.caller.ReadsLeads)
 	}, query.DeliveryQueue)
 	return delivery, missing(err, errNoDelivery)
 }
@@ -172,24 +172,24 @@ type acceptedSending struct {
 }
 
 // testEndpoint queues a webhook.test.
-func (x *exchange) testEndpoint() (answer, error) {
-	id := x.pathID()
-	accepted, err := x.Commands.TestWebhookEndpoint(x.ctx, command.TestWebhookEndpoint{Caller: x.caller, WebhookID: id})
+func (ex *exchange) testEndpoint() (answer, error) {
+	id := ex.pathID()
+	accepted, err := ex.Commands.TestWebhookEndpoint(ex.ctx, command.TestWebhookEndpoint{Caller: ex.caller, WebhookID: id})
 	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: accepted.DeliveryID}, err)
 }
 
 // retryDelivery queues a delivery again.
-func (x *exchange) retryDelivery() (answer, error) {
-	id, err := x.ulidID(webhook.ErrNotFound)
+func (ex *exchange) retryDelivery() (answer, error) {
+	id, err := ex.ulidID(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	delivery, err := x.delivery(id)
+	delivery, err := ex.delivery(id)
 	if err != nil {
 		return answer{}, err
 	}
-	accepted, err := x.Commands.RetryDelivery(x.ctx, command.RetryDelivery{
-		Caller: x.caller, WebhookID: id, DeliveryID: delivery.DeliveryID, Type: delivery.Type,
+	accepted, err := ex.Commands.RetryDelivery(ex.ctx, command.RetryDelivery{
+		Caller: ex.caller, WebhookID: id, DeliveryID: delivery.DeliveryID, Type: delivery.Type,
 	})
 	return sendingAnswer(accepted, acceptedSending{WebhookID: id, DeliveryID: delivery.DeliveryID}, err)
 }
@@ -203,8 +203,8 @@ type acceptedRetries struct {
 }
 
 // retryFailed queues deliveries again that have failed since a time.
-func (x *exchange) retryFailed() (answer, error) {
-	id, body, err := x.idAndFields(webhook.ErrNotFound)
+func (ex *exchange) retryFailed() (answer, error) {
+	id, body, err := ex.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -212,15 +212,15 @@ func (x *exchange) retryFailed() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	if _, err := x.endpoint(id); err != nil {
+	if _, err := ex.endpoint(id); err != nil {
 		return answer{}, err
 	}
-	ids, more, err := x.Query.FailedDeliveries(x.ctx, x.caller.Account, id, since)
+	ids, more, err := ex.Query.FailedDeliveries(ex.ctx, ex.caller.Account, id, since)
 	if err != nil {
 		return answer{}, missing(err, webhook.ErrNotFound)
 	}
-	accepted, err := x.Commands.RetryFailedDeliveries(x.ctx, command.RetryFailedDeliveries{
-		Caller: x.caller, WebhookID: id, Since: since, DeliveryIDs: ids,
+	accepted, err := ex.Commands.RetryFailedDeliveries(ex.ctx, command.RetryFailedDeliveries{
+		Caller: ex.caller, WebhookID: id, Since: since, DeliveryIDs: ids,
 	})
 	return answer{status: http.StatusAccepted, position: accepted.Position,
 		body: envelope{Success: true, Data: acceptedRetries{
@@ -232,8 +232,8 @@ func (x *exchange) retryFailed() (answer, error) {
 const previewedEvents = 1000
 
 // previewFilter tries a filter on the last events that the endpoint asks for.
-func (x *exchange) previewFilter() (answer, error) {
-	id, body, err := x.idAndFields(webhook.ErrNotFound)
+func (ex *exchange) previewFilter() (answer, error) {
+	id, body, err := ex.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -245,42 +245,42 @@ func (x *exchange) previewFilter() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	endpoint, err := x.endpoint(id)
+	endpoint, err := ex.endpoint(id)
 	if err != nil {
 		return answer{}, err
 	}
-	preview, err := x.tryFilter(endpoint, filter, since)
+	preview, err := ex.tryFilter(endpoint, filter, since)
 	return answer{body: envelope{Success: true, Data: preview}}, err
 }
 
 // tryFilter previews a filter for an endpoint. The errors are field.Errors, on filter, command.ErrLeadsHidden and those
 // of reading.
-func (x *exchange) tryFilter(
+func (ex *exchange) tryFilter(
 	endpoint query.Endpoint, filter string, since time.Time,
 ) (preview query.FilterPreview, err error) {
 	if _, err := webhook.CompileFilter(filter); err != nil {
 		return preview, bad("filter", err.Error())
 	}
-	if webhook.SubscribesToLeads(endpoint.Events) && !x.caller.ReadsLeads {
+	if webhook.SubscribesToLeads(endpoint.Events) && !ex.caller.ReadsLeads {
 		return preview, command.ErrLeadsHidden
 	}
-	ctx, cancel := context.WithTimeout(x.ctx, requestTimeout) // a page of the console has no timeout of its own
+	ctx, cancel := context.WithTimeout(ex.ctx, requestTimeout) // a page of the console has no timeout of its own
 	defer cancel()
 	types := webhook.SentTypes(endpoint.Events)
-	events, err := x.Query.RecentEvents(ctx, x.caller.Account, types, since, previewedEvents)
+	events, err := ex.Query.RecentEvents(ctx, ex.caller.Account, types, since, previewedEvents)
 	if err != nil {
 		return preview, err
 	}
-	turn := func(ctx context.Context) (func(), error) { return x.Commands.Turns().Take(ctx, x.caller.Account) }
-	if preview, err = x.PreviewFilter(ctx, events, endpoint.Events, filter, turn); len(preview.Sample) > 0 {
-		x.Commands.Search(x.ctx, x.caller, "events")
+	turn := func(ctx context.Context) (func(), error) { return ex.Commands.Turns().Take(ctx, ex.caller.Account) }
+	if preview, err = ex.PreviewFilter(ctx, events, endpoint.Events, filter, turn); len(preview.Sample) > 0 {
+		ex.Commands.Search(ex.ctx, ex.caller, "events")
 	}
 	return preview, err
 }
 
 // replayEndpoint queues the events of a span of time again.
-func (x *exchange) replayEndpoint() (answer, error) {
-	id, body, err := x.idAndFields(webhook.ErrNotFound)
+func (ex *exchange) replayEndpoint() (answer, error) {
+	id, body, err := ex.idAndFields(webhook.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
@@ -288,8 +288,8 @@ func (x *exchange) replayEndpoint() (answer, error) {
 	if body.wrong != nil {
 		return answer{}, body.wrong
 	}
-	accepted, err := x.Commands.ReplayWebhookEndpoint(x.ctx, command.ReplayWebhookEndpoint{
-		Caller: x.caller, WebhookID: id, Since: since, Until: until,
+	accepted, err := ex.Commands.ReplayWebhookEndpoint(ex.ctx, command.ReplayWebhookEndpoint{
+		Caller: ex.caller, WebhookID: id, Since: since, Until: until,
 	})
 	replayed, _ := accepted.Fact.(event.WebhookReplayed) // nil with an error
 	return sendingAnswer(accepted, acceptedSending{
