@@ -106,6 +106,11 @@ func TestDocument_FailuresDescribed(t *testing.T) {
 			if status >= 400 && path != "/readyz" {
 				require.NotEmpty(t, response.Value.Content["application/json"].Examples, name)
 			}
+			for media, content := range response.Value.Content {
+				if status < 300 && strings.HasSuffix(media, "json") && path != "/openapi.json" {
+					require.NotEmpty(t, content.Examples, "%s %s", name, media)
+				}
+			}
 			if status < 300 && method != http.MethodGet && !appendsNothing[path] {
 				require.Contains(t, response.Value.Headers, "X-Log-Position", name)
 			}
