@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 //go:embed snapshot_test.sql
 var catalogue string
 
-var update = flag.Bool("update", false, "write schema.sql as the migrations make it")
+var update = flag.Bool("update", false, "write schema.sql and the manual's tables as the migrations make them")
 
 func open(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
@@ -58,6 +58,41 @@ func describe(t *testing.T, pool *pgxpool.Pool) string {
 	tables := pgtest.Rows[string](t, pool, catalogue)
 	require.NotEmpty(t, tables)
 	return strings.Join(tables, "\n\n") + "\n"
+}
+
+// Readers of the views know them by their comments, which the manual repeats.
+func TestSchema_ViewsAreDescribed(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	require.NoError(t, schema.Migrate(t.Context(), url))
+	pool := open(t, url)
+	const relations = `
+		 FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE c.relnamespace = 'views'::regnamespace AND c.relkind IN ('r', 'v', 'm', 'p', 'f')
+		  AND c.relname NOT IN ('migration', 'migration_lock') `
+	require.Empty(t, pgtest.Rows[string](t, pool, `SELECT DISTINCT c.relname::text `+relations+`
+		AND obj_description(c.oid, 'pg_class') IS NULL`), "tables without a comment")
+	require.Empty(t, pgtest.Rows[string](t, pool, `SELECT c.relname || '.' || a.attname `+relations+`
+		AND col_description(c.oid, a.attnum) IS NULL`), "columns without a comment")
+
+	const file, heading = "../../deploy/docs/analysts.md", "\n## Tables\n"
+	manual, err := os.ReadFile(file)
+	require.NoError(t, err)
+	before, _, found := strings.Cut(string(manual), heading)
+	require.True(t, found)
+	tables := pgtest.Rows[string](t, pool, `
+		SELECT format(E'\n### %s\n\n%s\n\n| column | type | meaning |\n|---|---|---|\n%s\n', c.relname,
+		              obj_description(c.oid, 'pg_class'),
+		              string_agg(format('| `+"`%s`"+` | %s | %s |', a.attname, format_type(a.atttypid, a.atttypmod),
+		                                replace(col_description(c.oid, a.attnum), '|', '\|')), E'\n' ORDER BY a.attnum))
+		`+relations+`GROUP BY c.oid, c.relname ORDER BY c.relname COLLATE "C"`)
+	want := before + heading + "\nWritten from the comments of the schema `views` by `go test ./projection/schema -update`.\n" +
+		strings.Join(tables, "")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		return
+	}
+	require.Equal(t, want, string(manual))
 }
 
 func TestMigrate_Concurrent(t *testing.T) {

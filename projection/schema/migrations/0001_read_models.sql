@@ -27,6 +27,11 @@ COMMENT ON COLUMN views.checkpoint.version IS 'Of the projector that wrote the v
 COMMENT ON COLUMN views.checkpoint.epoch IS 'The log that the position is of.';
 COMMENT ON COLUMN views.checkpoint.seen_event IS 'The event that was applied last, at seen_revision of seen_stream; NULL: none yet, or unknown.';
 COMMENT ON COLUMN views.checkpoint.replay IS 'The transaction of the replay that replaced the view; 0: none. A projector that has read another value starts again.';
+COMMENT ON COLUMN views.checkpoint.projector IS 'Name of the projector.';
+COMMENT ON COLUMN views.checkpoint.position IS 'The last position on the log that the view has.';
+COMMENT ON COLUMN views.checkpoint.updated_at IS 'When the row was written.';
+COMMENT ON COLUMN views.checkpoint.seen_stream IS 'Stream of the event that was applied last.';
+COMMENT ON COLUMN views.checkpoint.seen_revision IS 'Revision of this event in its stream.';
 
 -- Most changes touch no column that an index has: with room on the page they touch no index either.
 CREATE TABLE views.lead (
@@ -60,6 +65,12 @@ COMMENT ON COLUMN views.lead.search IS 'Name, phone and email in lower case.';
 COMMENT ON COLUMN views.lead.contacts IS 'How many phones find the lead, or emails, if these are more.';
 COMMENT ON COLUMN views.lead.state IS 'The rest of the lead but for its sources, without what is empty. Without Phones or Emails: the one in the column alone. Without UpdatedAt: nothing was since created_at. Not jsonb, which writes numbers its own way: what a caller sent is shown as it was sent.';
 COMMENT ON COLUMN views.lead.won IS 'Value of the opportunity, if it is won.';
+COMMENT ON COLUMN views.lead.lead_id IS 'Id of the lead.';
+COMMENT ON COLUMN views.lead.account IS 'The account that it is of.';
+COMMENT ON COLUMN views.lead.created_at IS 'When it was created.';
+COMMENT ON COLUMN views.lead.temperature IS 'How likely it is to buy, such as hot, warm or cold.';
+COMMENT ON COLUMN views.lead.phone IS 'Its first phone, with country code; empty: none.';
+COMMENT ON COLUMN views.lead.email IS 'Its first email; empty: none.';
 
 -- What lists search for a part of, with an index of its trigrams. It is filled when there is time for it, so that no capture waits for it:
 -- that index costs more than all of the table lead's together. The account is in it too, so that a search reads only the account's.
@@ -85,6 +96,9 @@ END $$;
 
 COMMENT ON TABLE views.lead_search IS 'Leads in the order of their ids; those behind the last are not in it yet.';
 COMMENT ON COLUMN views.lead_search.search IS 'As the column of lead.';
+COMMENT ON COLUMN views.lead_search.created_at IS 'As the column of lead.';
+COMMENT ON COLUMN views.lead_search.lead_id IS 'As the column of lead.';
+COMMENT ON COLUMN views.lead_search.account IS 'As the column of lead.';
 
 -- Kept by the projector of leads with every change, so that a report does not read every lead that was won.
 CREATE TABLE views.won_day (
@@ -98,6 +112,10 @@ CREATE TABLE views.won_day (
 
 COMMENT ON TABLE views.won_day IS 'Leads that are won now, by the day (UTC) on which they were opened and the source that opened them.';
 COMMENT ON COLUMN views.won_day.value IS 'Of their opportunities, together.';
+COMMENT ON COLUMN views.won_day.account IS 'The account of the leads.';
+COMMENT ON COLUMN views.won_day.day IS 'The day (UTC) on which the leads were opened.';
+COMMENT ON COLUMN views.won_day.source IS 'The source that opened them.';
+COMMENT ON COLUMN views.won_day.leads IS 'How many leads there are.';
 
 -- What the report on sources counts. A row a day keeps it small, however many arrivals there are.
 CREATE TABLE views.source_day (
@@ -118,6 +136,9 @@ COMMENT ON COLUMN views.source_day.merged IS 'Arrivals that merged into a lead: 
 COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with a conflict.';
 COMMENT ON COLUMN views.source_day.recorded IS 'Arrivals that were recorded on the day, whenever the person came: a file may have earlier ones.';
 COMMENT ON COLUMN views.source_day.lines IS 'Those of the recorded ones that were lines of a batch or of a file.';
+COMMENT ON COLUMN views.source_day.account IS 'The account that the arrivals came to.';
+COMMENT ON COLUMN views.source_day.day IS 'The day (UTC).';
+COMMENT ON COLUMN views.source_day.source IS 'Source of the arrivals.';
 
 CREATE TABLE views.refused (
     position      bigint      NOT NULL,
@@ -137,6 +158,13 @@ CREATE INDEX refused_account ON views.refused (account, position);
 COMMENT ON TABLE views.refused IS 'Arrivals that were answered with a conflict. Nothing of the person who arrived.';
 COMMENT ON COLUMN views.refused.lead_id IS 'The lead that is there.';
 COMMENT ON COLUMN views.refused.other_lead_id IS 'A second lead, when phone and email belong to two; else empty.';
+COMMENT ON COLUMN views.refused.position IS 'Position on the log of the refusal.';
+COMMENT ON COLUMN views.refused.account IS 'The account that the arrival came to.';
+COMMENT ON COLUMN views.refused.at IS 'When it was refused.';
+COMMENT ON COLUMN views.refused.source IS 'Source of the arrival.';
+COMMENT ON COLUMN views.refused.code IS 'DUPLICATE_LEAD_SOURCE or DUPLICATE_LEAD_EMAIL, as in the answer.';
+COMMENT ON COLUMN views.refused.credential IS 'Who sent it, as the column of touch.';
+COMMENT ON COLUMN views.refused.request_id IS 'Id of the request.';
 
 CREATE TABLE views.arrival (
     arrival_id    text        COLLATE "C" NOT NULL,
@@ -176,6 +204,11 @@ COMMENT ON COLUMN views.arrival.warnings IS 'What was taken in another way than 
 COMMENT ON COLUMN views.arrival.lead_id IS 'The lead that it was captured into, or that it conflicts with.';
 COMMENT ON COLUMN views.arrival.other_lead_id IS 'A second lead that it conflicts with; else empty.';
 COMMENT ON COLUMN views.arrival.kept IS 'Whether what was posted can still be read.';
+COMMENT ON COLUMN views.arrival.arrival_id IS 'Id of the arrival.';
+COMMENT ON COLUMN views.arrival.account IS 'The account that it came to.';
+COMMENT ON COLUMN views.arrival.received_at IS 'When the service received it.';
+COMMENT ON COLUMN views.arrival.expires_at IS 'When its body is deleted.';
+COMMENT ON COLUMN views.arrival.state IS 'received, captured, refused, quarantined, discarded or expired.';
 
 CREATE TABLE views.visitor_activity (
     position    bigint      NOT NULL,
@@ -202,6 +235,16 @@ COMMENT ON TABLE views.visitor_activity IS 'What visitors of web sites did. The 
 COMMENT ON COLUMN views.visitor_activity.at IS 'When it happened, by the sender''s clock.';
 COMMENT ON COLUMN views.visitor_activity.recorded_at IS 'When it came to the log.';
 COMMENT ON COLUMN views.visitor_activity.key_id IS 'The key that sealed it on the log; 0: none.';
+COMMENT ON COLUMN views.visitor_activity.position IS 'Position on the log of the event.';
+COMMENT ON COLUMN views.visitor_activity.activity_id IS 'Id of the event.';
+COMMENT ON COLUMN views.visitor_activity.account IS 'The account of the web site.';
+COMMENT ON COLUMN views.visitor_activity.visitor_id IS 'The visitor, as the web site names them.';
+COMMENT ON COLUMN views.visitor_activity.type IS 'What the visitor did, such as page_view.';
+COMMENT ON COLUMN views.visitor_activity.url IS 'Address of the page.';
+COMMENT ON COLUMN views.visitor_activity.title IS 'Title of the page.';
+COMMENT ON COLUMN views.visitor_activity.referrer IS 'Address of the page before.';
+COMMENT ON COLUMN views.visitor_activity.properties IS 'What the web site sent besides.';
+COMMENT ON COLUMN views.visitor_activity.stream IS 'Stream of the visitor on the log.';
 
 -- Rows are appended in the order of the log. An erasure and a join change a flag, and nothing else ever does. A report as of a position
 -- counts the rows up to it.
@@ -249,6 +292,14 @@ COMMENT ON COLUMN views.touch.stage IS 'Of a lead that the arrival created, fold
 COMMENT ON COLUMN views.touch.value IS 'Of the opportunity, as the arrival gave it; else empty.';
 COMMENT ON COLUMN views.touch.key_id IS 'The key that sealed the event; 0: none.';
 COMMENT ON COLUMN views.touch.revision IS 'Of the event in its stream.';
+COMMENT ON COLUMN views.touch.position IS 'Position on the log of the event.';
+COMMENT ON COLUMN views.touch.account IS 'The account of the touch.';
+COMMENT ON COLUMN views.touch.at IS 'When the person came.';
+COMMENT ON COLUMN views.touch.utm_source IS 'The parameter utm_source of the arrival or visit; empty: none.';
+COMMENT ON COLUMN views.touch.utm_medium IS 'The parameter utm_medium; empty: none.';
+COMMENT ON COLUMN views.touch.utm_campaign IS 'The parameter utm_campaign; empty: none.';
+COMMENT ON COLUMN views.touch.utm_id IS 'The parameter utm_id; empty: none.';
+COMMENT ON COLUMN views.touch.intake_id IS 'The intake that took the arrival; empty: none.';
 
 CREATE TABLE views.touch_personal (
     position   bigint NOT NULL,
@@ -264,6 +315,11 @@ CREATE TABLE views.touch_personal (
 COMMENT ON TABLE views.touch_personal IS 'What is personal in a touch. It has no row for one that is erased.';
 COMMENT ON COLUMN views.touch_personal.changed IS 'The lead''s fields that the arrival set.';
 COMMENT ON COLUMN views.touch_personal.metadata IS 'As the arrival gave it. Of a visit: the parameters of the URL, with page_url and referrer.';
+COMMENT ON COLUMN views.touch_personal.position IS 'Position on the log, as in touch.';
+COMMENT ON COLUMN views.touch_personal.account IS 'The account of the touch.';
+COMMENT ON COLUMN views.touch_personal.ip IS 'Address that the request came from.';
+COMMENT ON COLUMN views.touch_personal.user_agent IS 'Program that sent the request.';
+COMMENT ON COLUMN views.touch_personal.request_id IS 'Id of the request.';
 
 CREATE TABLE views.touch_owner (
     position bigint  NOT NULL,
@@ -292,6 +348,10 @@ CREATE INDEX lead_change_stage ON views.lead_change (account, stage, lead_id) WH
 COMMENT ON TABLE views.lead_change IS 'Each stage that a lead was put at, but for the one that new leads are at, each value that no arrival gave, and what joins and splits set, in the order of the log. A lead that became part of another is at stage U+0001.';
 COMMENT ON COLUMN views.lead_change.stage IS 'Folded, for it is compared without regard to case; empty: it stays.';
 COMMENT ON COLUMN views.lead_change.value IS 'Of the opportunity; empty: it stays.';
+COMMENT ON COLUMN views.lead_change.position IS 'Position on the log of the change.';
+COMMENT ON COLUMN views.lead_change.account IS 'The account of the lead.';
+COMMENT ON COLUMN views.lead_change.lead_id IS 'The lead that changed.';
+COMMENT ON COLUMN views.lead_change.at IS 'When it changed.';
 
 CREATE TABLE views.won_stages (
     position bigint      NOT NULL,
@@ -306,6 +366,10 @@ CREATE INDEX won_stages_account ON views.won_stages (account, position);
 
 COMMENT ON TABLE views.won_stages IS 'The stages that count as a conversion, folded, from each setting of an account on.';
 COMMENT ON COLUMN views.won_stages.first IS 'Of the pipeline, folded: where new leads are.';
+COMMENT ON COLUMN views.won_stages.position IS 'Position on the log of the setting.';
+COMMENT ON COLUMN views.won_stages.account IS 'The account.';
+COMMENT ON COLUMN views.won_stages.at IS 'When it was set.';
+COMMENT ON COLUMN views.won_stages.stages IS 'The stages, folded.';
 
 -- Made of the tables above in the background, lead by lead, so that a report reads a row for each conversion and not all touches.
 CREATE TABLE views.conversion (
@@ -327,9 +391,20 @@ CREATE TABLE views.conversion (
 
 CREATE INDEX conversion_at ON views.conversion (account, at);
 
-COMMENT ON TABLE views.conversion IS 'When leads were won, as of the positions from since on and before until.';
-COMMENT ON COLUMN views.conversion.touches IS 'Of the longest window, without their keys: schema.AppendTouch.';
-COMMENT ON COLUMN views.conversion.source IS 'Of each touch, and so in the columns behind: schema.AppendKey.';
+COMMENT ON TABLE views.conversion IS 'When leads were won, as of the positions from since on and before until. The columns of bytea are for the reports of the service.';
+COMMENT ON COLUMN views.conversion.touches IS 'The touches of the longest window, without their keys: schema.AppendTouch.';
+COMMENT ON COLUMN views.conversion.source IS 'The source of each touch: schema.AppendKey.';
+COMMENT ON COLUMN views.conversion.lead_id IS 'The lead that was won.';
+COMMENT ON COLUMN views.conversion.since IS 'The first position on the log as of which the row holds.';
+COMMENT ON COLUMN views.conversion.until IS 'The position from which it no longer holds; 9223372036854775807: it holds now.';
+COMMENT ON COLUMN views.conversion.account IS 'The account of the lead.';
+COMMENT ON COLUMN views.conversion.at IS 'When the lead was won.';
+COMMENT ON COLUMN views.conversion.value IS 'Value of the opportunity, with four decimals.';
+COMMENT ON COLUMN views.conversion.medium IS 'utm_medium of each touch, encoded as source.';
+COMMENT ON COLUMN views.conversion.campaign IS 'utm_campaign of each touch, encoded as source.';
+COMMENT ON COLUMN views.conversion.utm_source IS 'utm_source of each touch, encoded as source.';
+COMMENT ON COLUMN views.conversion.intake IS 'Intake of each touch, encoded as source.';
+COMMENT ON COLUMN views.conversion.credential IS 'Credential of each touch, encoded as source.';
 
 CREATE TABLE views.conversion_state (
     position bigint NOT NULL,
@@ -339,6 +414,7 @@ CREATE TABLE views.conversion_state (
 
 COMMENT ON TABLE views.conversion_state IS 'One row: up to which position conversions are made.';
 COMMENT ON COLUMN views.conversion_state.settings IS 'The last of won_stages when the first conversions were made: all rows are made by the settings up to it.';
+COMMENT ON COLUMN views.conversion_state.position IS 'Conversions by events up to this position on the log are made.';
 
 CREATE TABLE views.conversion_sweep (
     account  text        COLLATE "C" NOT NULL,
@@ -352,9 +428,16 @@ CREATE TABLE views.conversion_sweep (
 COMMENT ON TABLE views.conversion_sweep IS 'Accounts whose won stages changed: conversions of leads that were created after the touch at this time are made by the earlier stages.';
 COMMENT ON COLUMN views.conversion_sweep.position IS 'The first such change. Reports as of an earlier position are complete.';
 COMMENT ON COLUMN views.conversion_sweep.leads IS 'How many leads the sweep has passed.';
+COMMENT ON COLUMN views.conversion_sweep.account IS 'The account.';
+COMMENT ON COLUMN views.conversion_sweep.at IS 'Time of the touch that the sweep has reached.';
+COMMENT ON COLUMN views.conversion_sweep.touch IS 'Position of this touch on the log.';
 
 COMMENT ON TABLE views.touch_owner IS 'Which lead an arrival belongs to from a position on, after joins and splits: the last row up to a position says it. One without a row belongs to the lead that it came to.';
 COMMENT ON COLUMN views.touch_owner.begins IS 'The first arrival of a lead that a split created.';
+COMMENT ON COLUMN views.touch_owner.position IS 'Position on the log of the arrival, as in touch.';
+COMMENT ON COLUMN views.touch_owner.since IS 'The position from which the arrival belongs to the owner.';
+COMMENT ON COLUMN views.touch_owner.owner IS 'The lead that it belongs to.';
+COMMENT ON COLUMN views.touch_owner.account IS 'The account of the lead.';
 
 CREATE TABLE views.token (
     token_id     text        COLLATE "C" NOT NULL,
@@ -377,6 +460,15 @@ CREATE INDEX token_unannounced ON views.token (expires_at) WHERE deleted_at IS N
 COMMENT ON TABLE views.token IS 'API tokens, deleted ones too. Neither values nor their hashes.';
 COMMENT ON COLUMN views.token.last_used_at IS 'Of the latest sample, which is the first use of its minute.';
 COMMENT ON COLUMN views.token.announced_at IS 'When token.expiring was recorded for the present expiry; NULL: not yet.';
+COMMENT ON COLUMN views.token.token_id IS 'Id of the token.';
+COMMENT ON COLUMN views.token.account IS 'The account that it is of.';
+COMMENT ON COLUMN views.token.name IS 'What the account calls it.';
+COMMENT ON COLUMN views.token.prefix IS 'The first characters of its value, to recognize it by.';
+COMMENT ON COLUMN views.token.expires_at IS 'When it expires.';
+COMMENT ON COLUMN views.token.created_at IS 'When it was created.';
+COMMENT ON COLUMN views.token.created_by IS 'Who created it.';
+COMMENT ON COLUMN views.token.rotated_at IS 'When its value was last replaced; NULL: never.';
+COMMENT ON COLUMN views.token.deleted_at IS 'When it was deleted; NULL: it is not.';
 
 CREATE TABLE views.token_event (
     position   bigint      NOT NULL,
@@ -405,6 +497,15 @@ COMMENT ON COLUMN views.token_event.type IS 'Public name, without version.';
 COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
 COMMENT ON COLUMN views.token_event.digest IS 'Hash of its leaf in the tree of the log, in hexadecimal.';
 COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
+COMMENT ON COLUMN views.token_event.position IS 'Position on the log of the event.';
+COMMENT ON COLUMN views.token_event.event_id IS 'Id of the event.';
+COMMENT ON COLUMN views.token_event.token_id IS 'The token.';
+COMMENT ON COLUMN views.token_event.account IS 'The account of the token.';
+COMMENT ON COLUMN views.token_event.at IS 'When it happened.';
+COMMENT ON COLUMN views.token_event.actor IS 'Who did it.';
+COMMENT ON COLUMN views.token_event.ip IS 'Address that the request came from.';
+COMMENT ON COLUMN views.token_event.user_agent IS 'Program that sent the request.';
+COMMENT ON COLUMN views.token_event.request_id IS 'Id of the request.';
 
 CREATE TABLE views.token_tree (
     account text     COLLATE "C" NOT NULL,
@@ -417,6 +518,10 @@ CREATE TABLE views.token_tree (
 ALTER TABLE views.token_tree ALTER COLUMN hashes SET STORAGE EXTERNAL; -- hashes cannot be compressed
 
 COMMENT ON TABLE views.token_tree IS 'Hash tiles of the Merkle tree over each account''s token events, as in audit.tile.';
+COMMENT ON COLUMN views.token_tree.account IS 'The account of the tree.';
+COMMENT ON COLUMN views.token_tree.level IS 'Level of the tile; 0: its hashes are of leaves.';
+COMMENT ON COLUMN views.token_tree.number IS 'Number of the tile on its level, from 0.';
+COMMENT ON COLUMN views.token_tree.hashes IS 'Up to 256 hashes of 32 bytes.';
 
 CREATE TABLE views.account (
     account_id       text             COLLATE "C" NOT NULL,
@@ -458,6 +563,15 @@ COMMENT ON COLUMN views.account.storage_per_day IS 'How many bytes arrivals, cap
 COMMENT ON COLUMN views.account.ignored_contacts IS 'Phones and emails that identify no person.';
 COMMENT ON COLUMN views.account.shared_after IS 'How many phones, or emails, of one lead make its emails, or phones, shared; 0: never.';
 COMMENT ON COLUMN views.account.jwt_not_before IS 'JWTs issued before are refused; NULL: none is for its age.';
+COMMENT ON COLUMN views.account.account_id IS 'The account, as the column account of the other tables names it.';
+COMMENT ON COLUMN views.account.name IS 'Its name, for people.';
+COMMENT ON COLUMN views.account.features IS 'What its plan includes, such as crm_api.';
+COMMENT ON COLUMN views.account.stages IS 'The pipeline: its stages in order, in the account''s spelling.';
+COMMENT ON COLUMN views.account.region IS 'Region of phones without a country code, such as IN.';
+COMMENT ON COLUMN views.account.rate_limit IS 'Captures a second; 0: no limit; NULL: the limit of the service.';
+COMMENT ON COLUMN views.account.rate_burst IS 'Burst of captures; NULL: that of the service.';
+COMMENT ON COLUMN views.account.created_at IS 'When it was first configured.';
+COMMENT ON COLUMN views.account.updated_at IS 'When its settings last changed.';
 
 CREATE TABLE views.endpoint (
     webhook_id      text        COLLATE "C" NOT NULL,
@@ -482,6 +596,14 @@ COMMENT ON COLUMN views.endpoint.ordering IS 'Empty: none.';
 COMMENT ON COLUMN views.endpoint.rate_limit IS 'Attempts a second; 0: no limit.';
 COMMENT ON COLUMN views.endpoint.header_names IS 'Of its own headers. Their values are in secret.header.';
 COMMENT ON COLUMN views.endpoint.disabled_reason IS 'Null: it is enabled.';
+COMMENT ON COLUMN views.endpoint.webhook_id IS 'Id of the endpoint.';
+COMMENT ON COLUMN views.endpoint.account IS 'The account that it is of.';
+COMMENT ON COLUMN views.endpoint.url IS 'Where deliveries are posted to.';
+COMMENT ON COLUMN views.endpoint.events IS 'Types of the events that it gets.';
+COMMENT ON COLUMN views.endpoint.description IS 'What the account says about it.';
+COMMENT ON COLUMN views.endpoint.filter IS 'Expression that events must match; empty: all do.';
+COMMENT ON COLUMN views.endpoint.created_at IS 'When it was registered.';
+COMMENT ON COLUMN views.endpoint.disabled_at IS 'When it was disabled; NULL: it is enabled.';
 
 CREATE TABLE views.intake (
     intake_id    text             COLLATE "C" NOT NULL,
@@ -514,6 +636,11 @@ COMMENT ON COLUMN views.intake.old_until IS 'Until when the secret before a rota
 COMMENT ON COLUMN views.intake.enabled_at IS 'When it was last enabled.';
 COMMENT ON COLUMN views.intake.silent_since IS 'NULL: it is not silent.';
 COMMENT ON COLUMN views.intake.failing_since IS 'When the first of the latest arrivals was quarantined; NULL: it does not fail.';
+COMMENT ON COLUMN views.intake.intake_id IS 'Id of the intake.';
+COMMENT ON COLUMN views.intake.account IS 'The account that it is of.';
+COMMENT ON COLUMN views.intake.enabled IS 'Whether it takes arrivals.';
+COMMENT ON COLUMN views.intake.created_at IS 'When it was created.';
+COMMENT ON COLUMN views.intake.deleted IS 'Whether it was deleted.';
 
 CREATE TABLE views.intake_run (
     intake_id   text        COLLATE "C" NOT NULL,
@@ -534,6 +661,8 @@ COMMENT ON COLUMN views.intake_run.since IS 'When the first of them was quaranti
 COMMENT ON COLUMN views.intake_run.arrival_id IS 'The latest of them.';
 COMMENT ON COLUMN views.intake_run.error IS 'Why the latest was quarantined.';
 COMMENT ON COLUMN views.intake_run.captured_at IS 'When a capture ended the run before; NULL: none did.';
+COMMENT ON COLUMN views.intake_run.intake_id IS 'The intake.';
+COMMENT ON COLUMN views.intake_run.account IS 'The account of the intake.';
 
 CREATE TABLE views.trail (
     position   bigint      NOT NULL,
@@ -558,6 +687,14 @@ COMMENT ON TABLE views.trail IS 'Who did what in an account, and who read person
 COMMENT ON COLUMN views.trail.subject IS 'Id of what the act was about; of a search, what was searched.';
 COMMENT ON COLUMN views.trail.ip IS 'Of the actor. Empty for acts on leads, where it is sealed with the person.';
 COMMENT ON COLUMN views.trail.data IS 'A changed setting is an object of old and new.';
+COMMENT ON COLUMN views.trail.position IS 'Position on the log of the event.';
+COMMENT ON COLUMN views.trail.event_id IS 'Id of the event.';
+COMMENT ON COLUMN views.trail.account IS 'The account that it happened in.';
+COMMENT ON COLUMN views.trail.type IS 'Public name of the event, without version, such as webhook.updated.';
+COMMENT ON COLUMN views.trail.at IS 'When it happened.';
+COMMENT ON COLUMN views.trail.actor IS 'Who did it.';
+COMMENT ON COLUMN views.trail.user_agent IS 'Program that sent the request.';
+COMMENT ON COLUMN views.trail.request_id IS 'Id of the request.';
 
 CREATE TABLE views.trail_setting (
     stream   text COLLATE "C" NOT NULL,
@@ -567,6 +704,9 @@ CREATE TABLE views.trail_setting (
 );
 
 COMMENT ON TABLE views.trail_setting IS 'The settings of accounts, endpoints and intakes as of their latest event, which the next one is compared with.';
+COMMENT ON COLUMN views.trail_setting.stream IS 'Stream of the account, endpoint or intake.';
+COMMENT ON COLUMN views.trail_setting.account IS 'The account that it is of.';
+COMMENT ON COLUMN views.trail_setting.settings IS 'The settings.';
 
 CREATE TABLE views.time_index (
     position bigint      NOT NULL,
