@@ -16,13 +16,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/audit"
 	"github.com/leadlog/leadlog/eventstore/esdb"
 	"github.com/leadlog/leadlog/eventstore/esdbtest"
+	"github.com/leadlog/leadlog/eventstore/merkle"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 )
 
@@ -125,6 +128,8 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	settings := serveSettings(t)
 	settings["LEADLOG_WEBHOOK_RETRY_SCHEDULE"] = "300ms,300ms,300ms,300ms" + strings.Repeat(",1s", 60)
 	jwt := provision(t, settings)
+	launch(t, settings, "import", writeFile(t, "leads.csv", "name,phone\nAsha,98764 00000\n"), "--account", "acme").
+		exits(t, 0)
 	p, base := serve(t, settings)
 	number, deliveries := 0, 0
 	// capture appends a lead from two sources, a refused arrival, activity of a visitor, and a token that is created
@@ -150,6 +155,19 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 	mustCall(t, "POST", base+"/webhooks/endpoints", jwt, `{"url":"`+receiver.URL+`"}`).is(t, 201)
 	capture()
 	receiver.waitFor(t, deliveries)
+	proven := map[string]audit.Leaf{}
+	requireAllProven := func() {
+		t.Helper()
+		var actors []string
+		for _, lead := range mustCall(t, "GET", base+"/api/v1/crm/leads", jwt, "").is(t, 200).body["data"].([]any) {
+			actors = append(actors,
+				requireEvidence(t, settings, base, jwt, lead.(map[string]any)["leadId"].(string), proven))
+		}
+		require.Len(t, actors, 1+number)
+		require.Contains(t, actors, "system:import", "the row of a file")
+		require.Len(t, proven, 1+2*number, "a copy changes no event")
+	}
+	requireAllProven()
 
 	original, eventStore, otherPostgres := settings["LEADLOG_DATABASE_URL"], esdbtest.Empty(t), pgtest.Database(t)
 	for _, move := range []struct{ from, to string }{
@@ -182,10 +200,40 @@ func TestCopyLog_ToEventStoreDBAndBack(t *testing.T) {
 		require.Equal(t, before, readView(t, base, jwt, ""), "the views are not rebuilt")
 		receiver.refuse("")
 		receiver.waitFor(t, deliveries)
+		requireAllProven()
 		capture()
 		receiver.waitFor(t, deliveries)
 		launch(t, settings, "verify").exits(t, 0)
 	}
+}
+
+// requireEvidence requires that the evidence of each event of a lead proves its content, without the service, and that
+// the leaves are those that were proven before, by event. It returns the actor of the first event.
+func requireEvidence(
+	t *testing.T, settings map[string]string, base, jwt, leadID string, proven map[string]audit.Leaf,
+) (actor string) {
+	t.Helper()
+	route := base + "/api/v1/crm/leads/" + leadID + "/events"
+	for i, listed := range mustCall(t, "GET", route, jwt, "").is(t, 200).body["data"].([]any) {
+		e := listed.(map[string]any)
+		if i == 0 {
+			actor = e["actor"].(string)
+		}
+		evidence := text(t, route+"/"+e["id"].(string)+"/evidence", jwt)
+		var answer struct {
+			Data audit.Evidence `json:"data"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(evidence), &answer))
+		trust := merkle.Trust{PublicKey: logKey(t, settings, answer.Data.Receipt)}
+		_, receipt, err := audit.OpenEvidence([]byte(evidence), trust)
+		require.NoError(t, err)
+		require.Equal(t, e["id"], receipt.Leaf.ID)
+		if before, again := proven[receipt.Leaf.ID]; again {
+			require.Equal(t, before, receipt.Leaf)
+		}
+		proven[receipt.Leaf.ID] = receipt.Leaf
+	}
+	return actor
 }
 
 // The test runs every command that appends on the source log. No view follows that log after the copy.
