@@ -4,15 +4,22 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/audit"
+	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
 func evidencePath(leadID, eventID string) string {
@@ -158,14 +165,18 @@ func TestEvidence_DetectsChanges(t *testing.T) {
 	require.Error(t, verify(func(e *audit.Evidence) { e.Receipt = "" }))
 }
 
-// After an erasure, nothing of the content can be derived from the log: the commitments are hashes with nonces that are
-// gone, so equal content has different ones.
+// After an erasure, nothing of the content can be derived from the log, the views, the tiles and the receipts. The
+// commitments are hashes of the content and of a nonce that is nowhere: equal content has different ones, and to try
+// every phone number means to try every nonce with it.
 func TestEvidence_NothingAfterErasure(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
 	trust := s.trust()
-	body := `{"phone":"9876543210","name":"Asha"}`
-	var nonces, commitments []string
+	content := []string{"9876543210", "Asha", "asha@example.com", "pune-city"}
+	body := `{"phone":"9876543210","name":"Asha","email":"asha@example.com","customFields":{"city":"pune-city"}}`
+	gone := slices.Clone(content)
+	var commitments, receipts []string
+	var stored []eventstore.Recorded
 	for range 2 {
 		created := s.capture(body).is(http.StatusCreated)
 		id := s.leadID(created)
@@ -174,34 +185,81 @@ func TestEvidence_NothingAfterErasure(t *testing.T) {
 			return r.status == http.StatusOK
 		}).raw), trust)
 		require.NoError(t, err)
-		nonces = append(nonces, e.Opening.Nonce)
-		s.erase(id, http.StatusOK)
-	}
-	require.NotEqual(t, nonces[0], nonces[1])
-	var log bytes.Buffer
-	for page, err := range s.store.below.Subscribe(t.Context(), 0, eventstore.Filter{
-		StreamPrefixes: []string{"lead-"},
-	}) {
-		require.NoError(t, err)
-		for _, e := range page.Events {
-			if strings.HasPrefix(e.Type, "lead.created") {
-				require.Len(t, e.Metadata.Commitment, 64)
-				commitments = append(commitments, e.Metadata.Commitment)
-			}
-			log.Write(e.Data)
+		for _, text := range content {
+			require.Contains(t, s.rows(), text, "before the erasure")
 		}
-		if len(commitments) == 2 {
+		nonce, err := hex.DecodeString(e.Opening.Nonce)
+		require.NoError(t, err)
+		require.Len(t, nonce, 16)
+		gone = append(gone, e.Opening.Nonce, string(nonce), base64.StdEncoding.EncodeToString(nonce))
+
+		var onLog eventstore.Recorded
+		for first, err := range s.store.below.Read(t.Context(), event.LeadStream(id), 0) {
+			require.NoError(t, err)
+			onLog = first
 			break
 		}
+		commitment := onLog.Metadata.Commitment
+		shown := event.Shown{
+			ID: onLog.ID, Stream: onLog.Stream, Type: onLog.Type, At: onLog.At, Actor: onLog.Metadata.Actor,
+			Data: dataOf(t, e.Event),
+		}
+		for _, guess := range [][]byte{nil, make([]byte, 16), onLog.ID[:], nonce[:15], nonce} {
+			made, err := event.Commitment(guess, shown)
+			require.NoError(t, err)
+			require.Equal(t, string(guess) == string(nonce), made == commitment, "the right content, nonce %x", guess)
+		}
+		s.erase(id, http.StatusOK)
+		_, nonce, err = s.store.OpenWithNonce(t.Context(), onLog)
+		require.NoError(t, err)
+		require.Empty(t, nonce, "the log does not give it any more")
+		commitments, stored = append(commitments, commitment), append(stored, onLog)
+		receipts = append(receipts, s.as(http.MethodGet, receiptPath(created), "").is(http.StatusOK).raw)
 	}
 	require.NotEqual(t, commitments[0], commitments[1], "the same content twice")
-	for _, nonce := range nonces {
-		raw, err := hex.DecodeString(nonce)
-		require.NoError(t, err)
-		for _, text := range []string{nonce, string(raw), base64.StdEncoding.EncodeToString(raw)} {
-			require.NotContains(t, log.String(), text)
+	require.NotEqual(t, stored[0].Data, stored[1].Data)
+
+	require.Positive(t, pgtest.Value[int](t, s.pool, `SELECT count(*) FROM audit.tile`))
+	var log strings.Builder
+	for _, e := range storetest.Events(t, s.store.below, eventstore.Filter{}) {
+		fmt.Fprintf(&log, "%s %v %s\n", e.Stream, e.Metadata, e.Data)
+	}
+	for _, commitment := range commitments {
+		require.Contains(t, log.String(), commitment)
+	}
+	rows := ""
+	require.Eventually(t, func() bool {
+		rows = s.rows()
+		return !strings.Contains(rows, content[0])
+	}, time.Minute, 10*time.Millisecond, "the views follow the log")
+	for _, text := range gone {
+		for _, written := range []string{text, hex.EncodeToString([]byte(text))} { // PostgreSQL shows bytes so
+			require.NotContains(t, rows, written, "views, keys and tiles")
+			require.NotContains(t, log.String(), written, "log")
+			require.NotContains(t, strings.Join(receipts, ""), written, "receipts")
 		}
 	}
+}
+
+// rows returns all rows of all tables of the database as text.
+func (s *service) rows() string {
+	s.t.Helper()
+	var all strings.Builder
+	for _, table := range pgtest.Rows[string](s.t, s.pool, `
+		SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
+		 WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`) {
+		all.WriteString(strings.Join(pgtest.Rows[string](s.t, s.pool, `SELECT r::text FROM `+table+` r`), "\n") + "\n")
+	}
+	return all.String()
+}
+
+func dataOf(t *testing.T, shown []byte) []byte {
+	t.Helper()
+	var e struct {
+		Data jsontext.Value `json:"data"`
+	}
+	require.NoError(t, json.Unmarshal(shown, &e))
+	return e.Data
 }
 
 // written returns the file of evidence whose event may be no JSON.
