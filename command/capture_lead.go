@@ -31,6 +31,9 @@ type CaptureLead struct {
 	Source string
 	// ReceivedAt is when the person came, if the arrival is from before. Zero is now.
 	ReceivedAt time.Time
+	// Noted is what was taken in another way than its author most likely meant when a row of a file was read. The
+	// outcome of the row repeats it.
+	Noted field.Warnings
 	// KeyAlone makes the idempotency key that of the arrival whatever its body: the key names the person's arrival at a
 	// provider.
 	KeyAlone bool

@@ -32,9 +32,8 @@ type BatchArrival struct {
 	Line  int // in its source, from 1
 	Lines int // how many lines of the source it spans
 	Bytes int // size of its body
-	// Noted is what was taken in another way than its author most likely meant when it was read.
-	Noted field.Warnings
-	// Read returns it as a command. Several run at once. An error becomes the arrival's outcome.
+	// Read returns it as a command. It is called once for each arrival. Several run at once, and one may wait for those
+	// of earlier arrivals. An error becomes the arrival's outcome.
 	Read func(context.Context) (CaptureLead, error)
 }
 
@@ -152,24 +151,22 @@ func next[T any](from <-chan T, idle func()) (T, bool) {
 
 // captureLine is CaptureLead for one of many arrivals.
 func (h *Handlers) captureLine(ctx context.Context, line *line, arrival BatchArrival) (outcome BatchOutcome) {
+	outcome = BatchOutcome{Line: arrival.Line, Lines: arrival.Lines}
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			outcome = BatchOutcome{
-				Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, Err: h.caught(thrown),
-			}
+			outcome.Err = h.caught(thrown)
 		}
 	}()
 	cmd, err := arrival.Read(ctx)
-	if err != nil {
-		return BatchOutcome{Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, Err: err}
+	if outcome.Noted = cmd.Noted; err != nil {
+		outcome.Err = err
+		return outcome
 	}
 	cmd.Admission.Caller.Line = strconv.Itoa(arrival.Line)
 	c := h.newCapture(cmd)
 	c.line = line
-	captured, err := c.answer(ctx)
-	return BatchOutcome{
-		Line: arrival.Line, Lines: arrival.Lines, Noted: arrival.Noted, LeadCaptured: captured, Err: err,
-	}
+	outcome.LeadCaptured, outcome.Err = c.answer(ctx)
+	return outcome
 }
 
 // caught turns a panic into the error of its arrival. In a goroutine that we started, nothing else would recover it,

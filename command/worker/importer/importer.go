@@ -83,7 +83,7 @@ func Run(ctx context.Context, source *Source, target Target, into Ledger, progre
 					broken = err
 					return
 				}
-				if ctx.Err() != nil || !yield(target.arriving(row)) {
+				if ctx.Err() != nil || !yield(target.arriving(row, source.name())) {
 					return
 				}
 			}
@@ -120,19 +120,20 @@ func Run(ctx context.Context, source *Source, target Target, into Ledger, progre
 	return nil
 }
 
-// arriving turns a row into a capture.
-func (t Target) arriving(r row) command.BatchArrival {
+// arriving turns a row of a source into a capture.
+func (t Target) arriving(r row, source string) command.BatchArrival {
 	read := func(ctx context.Context) (command.CaptureLead, error) {
+		record, key, err := r.read()
 		cmd := command.CaptureLead{
-			Admission: t.Admission, Body: r.record.Body, Source: r.source, IdempotencyKey: r.key,
-			ReceivedAt: r.record.ReceivedAt, Import: true, MergeDuplicates: t.Merge,
+			Admission: t.Admission, Body: record.Body, Source: source, IdempotencyKey: key,
+			ReceivedAt: record.ReceivedAt, Import: true, MergeDuplicates: t.Merge, Noted: record.Warnings,
 		}
-		if r.err != nil || r.record.DeliveryID == "" {
-			return cmd, r.err
+		if err != nil || record.DeliveryID == "" {
+			return cmd, err
 		}
 		cmd.KeyAlone = true
 		for _, intake := range t.Intakes {
-			lead, err := t.Handlers.DeliveredLead(ctx, t.Admission.Caller.Account, intake, r.record.DeliveryID)
+			lead, err := t.Handlers.DeliveredLead(ctx, t.Admission.Caller.Account, intake, record.DeliveryID)
 			if err == nil && lead != "" {
 				err = &deliveredError{lead}
 			}
@@ -142,7 +143,7 @@ func (t Target) arriving(r row) command.BatchArrival {
 		}
 		return cmd, nil
 	}
-	return command.BatchArrival{Line: r.line, Lines: r.lines, Bytes: r.bytes, Noted: r.record.Warnings, Read: read}
+	return command.BatchArrival{Line: r.line, Lines: r.lines, Bytes: r.bytes, Read: read}
 }
 
 // deliveredError says that an intake has received the arrival of a row before.

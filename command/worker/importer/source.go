@@ -71,15 +71,14 @@ type Source struct {
 	blank    int               // blank lines among them
 }
 
-// row is one lead in a file.
+// row is one row of a file.
 type row struct {
-	line   int
-	lines  int // how many it spans
-	bytes  int
-	record leadfile.Record
-	source string
-	key    string
-	err    error // why the row is invalid
+	line  int
+	lines int // how many it spans
+	bytes int
+	// read returns the lead of the row, or why the row is invalid. Several may run at once. It waits for the reads of
+	// earlier rows, so it must be called for each row.
+	read func() (leadfile.Record, string, error)
 }
 
 // Open finds out how to read a file, whose name may tell its format. The errors about it and about the options come
@@ -339,14 +338,14 @@ func (s *Source) digests() (file, reading string, err error) {
 // OtherLines returns which lines of a CSV file are in no row: those up to the header, and blank ones among the rows.
 func (s *Source) OtherLines() (header, blank int) { return s.before, s.blank }
 
-// rowText is one row of the file: the JSON of a capture's body, or the error.
+// rowText is the text of one row, or the error.
 type rowText struct {
-	line   int
-	lines  int
-	bytes  int
-	record leadfile.Record // of CSV
-	json   []byte          // of JSON lines
-	err    error
+	line  int
+	lines int
+	bytes int
+	cells []string // of CSV
+	json  []byte   // of JSON lines
+	err   error
 }
 
 // texts yields the rows of the file. The second value is an error of reading the file; one about a row is in the row.
@@ -361,14 +360,12 @@ func (s *Source) texts() iter.Seq2[rowText, error] {
 			return
 		}
 		for row, err := range table.Rows() {
-			text := rowText{line: row.Line, lines: row.Lines}
+			text := rowText{line: row.Line, lines: row.Lines, cells: row.Cells}
 			for _, cell := range row.Cells {
 				text.bytes += len(cell)
 			}
 			if row.Err != nil {
 				text.err = badRow(row.Err)
-			} else if err == nil {
-				text.record, text.err = s.record(row.Cells)
 			}
 			if !yield(text, err) || err != nil {
 				return
@@ -379,8 +376,16 @@ func (s *Source) texts() iter.Seq2[rowText, error] {
 
 func badRow(err error) error { return field.Errors{{Field: "row", Message: err.Error()}} }
 
-func (s *Source) record(cells []string) (leadfile.Record, error) {
-	record, err := s.columns.Record(cells, s.rules)
+// record returns the lead of a row. The error is why the row is invalid.
+func (s *Source) record(text rowText) (record leadfile.Record, err error) {
+	switch {
+	case text.err != nil:
+		return record, text.err
+	case s.encoding == nil:
+		record.Body, err = lead.ParseObject(text.json)
+		return record, err
+	}
+	record, err = s.columns.Record(text.cells, s.rules)
 	var cell *leadfile.CellError
 	if errors.As(err, &cell) {
 		return leadfile.Record{}, field.Errors{{Field: cell.Column, Message: cell.Err.Error()}}
@@ -406,7 +411,7 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 	}
 }
 
-// rows yields the rows of the file as bodies of captures, each with its key.
+// rows yields the rows of the file, each with its lead and the lead's key.
 //
 // The idempotency key is derived from the row's content and the number of equal rows before it, not from the file's
 // name or the row's number. So when a file is imported again, because the import was interrupted, rows were added or
@@ -414,28 +419,42 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
+		last := make(chan struct{}) // closed when the row before has its key
+		close(last)
 		for text, err := range s.texts() {
-			row := row{line: text.line, lines: text.lines, bytes: text.bytes, record: text.record, err: text.err}
-			if s.encoding != nil {
-				row.source = csvSource
-			} else if err == nil && row.err == nil {
-				row.record.Body, row.err = lead.ParseObject(text.json)
-			}
-			if err == nil && row.err == nil {
-				if row.record.DeliveryID != "" {
-					row.key = "import " + s.columns.Provider + " " + row.record.DeliveryID
-				} else {
-					row.key = s.key(row, seen)
+			before, keyed := last, make(chan struct{})
+			last = keyed
+			read := func() (record leadfile.Record, key string, err error) {
+				defer func() {
+					<-before
+					close(keyed)
+				}()
+				if record, err = s.record(text); err != nil {
+					return record, "", err
 				}
+				sum := digest(s.name(), record)
 				if s.encoding == nil {
-					row.record.Body, row.record.Warnings = repaired(row.record.Body, s.rules)
+					record.Body, record.Warnings = repaired(record.Body, s.rules)
 				}
+				if record.DeliveryID != "" {
+					return record, "import " + s.columns.Provider + " " + record.DeliveryID, nil
+				}
+				<-before
+				return record, keyOf(sum, seen), nil
 			}
-			if !yield(row, err) || err != nil {
+			if !yield(row{text.line, text.lines, text.bytes, read}, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// name returns the source of the leads; empty when each names its own.
+func (s *Source) name() string {
+	if s.encoding == nil {
+		return ""
+	}
+	return csvSource
 }
 
 // repaired returns a body, and if it is invalid, in a form that only the lack of a usable contact can make invalid.
@@ -446,9 +465,8 @@ func repaired(body map[string]jsontext.Value, rules lead.Rules) (map[string]json
 	return lead.Repaired(lead.Unaliased(body), rules, false)
 }
 
-// key returns the idempotency key of a row that no provider has named.
-func (s *Source) key(row row, seen map[uint64]uint32) string {
-	sum := digest(row.source, row.record)
+// keyOf returns the idempotency key of a row that no provider has named, by the digest of its content.
+func keyOf(sum []byte, seen map[uint64]uint32) string {
 	short := binary.BigEndian.Uint64(sum)
 	seen[short]++
 	return "import " + hex.EncodeToString(sum) + " " + strconv.FormatUint(uint64(seen[short]), 10)
