@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 const (
@@ -377,7 +378,7 @@ func connectWithoutCancel(ctx context.Context, config *pgx.ConnConfig) (*pgx.Con
 		return dial(ctx, network, address)
 	}
 	defer connected.Store(true)
-	return pgx.ConnectConfig(ctx, config)
+	return migration.Connect(ctx, config)
 }
 
 func (w *writer) disconnect() {

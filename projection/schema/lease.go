@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 // A lease is held by a session and ends with it: see the schema lease. Its name says what its holder does.
@@ -105,7 +106,7 @@ func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session == nil {
-		conn, err := pgx.ConnectConfig(ctx, l.config)
+		conn, err := migration.Connect(ctx, l.config)
 		if err != nil {
 			return nil, err
 		}

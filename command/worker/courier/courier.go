@@ -25,6 +25,7 @@ import (
 	"github.com/leadlog/leadlog/command/worker/outbound"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
@@ -272,7 +273,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	config := c.config.Copy()
 	// any role can notify, so the payload is ignored
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true }
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := migration.Connect(ctx, config)
 	if err != nil {
 		return nil, err
 	}
