@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 
@@ -35,16 +34,17 @@ func (e *ImportUnfinishedError) Error() string {
 }
 
 // StartImport records that the import of a file begins. File and reading are digests of its content and of how it is
-// read. The errors are *ImportUnfinishedError and those of the store.
+// read. The log has no digest of the content, by which the rows of erased persons could be found by trying: a keyed
+// hash of it names the stream. The errors are *ImportUnfinishedError and those of the store.
 func (h *Handlers) StartImport(ctx context.Context, caller Caller, file, reading string) (*Import, error) {
-	hash := sha256.Sum256([]byte("import\x00" + caller.Account + "\x00" + file))
-	i := &Import{h, caller.ofRecord(), event.RecordStream(hex.EncodeToString(hash[:16]))}
+	name := h.claims.Tag(caller.Account, "import\x00"+file)
+	i := &Import{h, caller.ofRecord(), event.RecordStream(hex.EncodeToString(name))}
 	return i, i.append(ctx, func(before event.ImportStarted) error {
 		if before.RunID != "" && before.Reading != reading {
 			return &ImportUnfinishedError{before.RunID}
 		}
 		return nil
-	}, event.ImportStarted{RunID: caller.RequestID, File: file, Reading: reading})
+	}, event.ImportStarted{RunID: caller.RequestID, Reading: reading})
 }
 
 // Finish records that the import has ended.

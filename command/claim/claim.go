@@ -111,8 +111,8 @@ func (n Names) Digest(account string, body map[string]jsontext.Value) []byte {
 	return n.sum(nil, data)
 }
 
-// Tag authenticates a text that an account is given and gives back, such as a cursor. It cannot be made without the
-// key.
+// Tag returns a keyed hash of an account's text. It authenticates what an account is given and gives back, such as a
+// cursor, and names what the text must not be found out from.
 func (n Names) Tag(account, text string) []byte {
 	data := []byte("leadlog tag\x00" + account + "\x00" + text)
 	return n.sum(nil, data)[:hashLength]

@@ -160,10 +160,7 @@ func samples() []Data {
 			Filter: map[string]string{"status": "won"}, Rows: new(int64(3)), Complete: new(true),
 		},
 		DataSearched{What: "leads", Fields: []string{"phone"}},
-		ImportStarted{
-			RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", File: "00112233445566778899aabbccddeeff",
-			Reading: "ffeeddccbbaa99887766554433221100",
-		},
+		ImportStarted{RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Reading: "ffeeddccbbaa99887766554433221100"},
 		ImportUndone{RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Leads: 2, Stayed: 1},
 		ImportFinished{
 			RunID: "01JQKXZ8V4W9H6M3T2R5N7P0AB", Rows: 5, Created: 1, Merged: 2, Refused: 1, Invalid: 1, Repeated: 2,

@@ -32,7 +32,6 @@ type DataSearched struct {
 // ImportStarted records that the import of a file begins. The events of one file are on one stream.
 type ImportStarted struct {
 	RunID   string `json:"runId"`   // the request id of what the import appends
-	File    string `json:"file"`    // digest of its content
 	Reading string `json:"reading"` // digest of how its columns are read
 }
 

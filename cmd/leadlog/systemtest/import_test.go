@@ -1,7 +1,9 @@
 package systemtest
 
 import (
+	"crypto/sha256"
 	"encoding/csv"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -75,6 +77,12 @@ func TestImport_CSV(t *testing.T) {
 	}
 	require.Equal(t, want, readOutcomes(t, path+".outcome.csv"))
 	pool := pgtest.Pool(t, settings["LEADLOG_DATABASE_URL"])
+	sum := sha256.Sum256([]byte(text))
+	digest := hex.EncodeToString(sum[:8])
+	for _, written := range []string{digest, hex.EncodeToString([]byte(digest))} { // pg_dump writes bytes so
+		require.NotContains(t, dump(t, settings["LEADLOG_DATABASE_URL"]), written,
+			"after an erasure, the rows could be found by trying")
+	}
 	require.Positive(t, pgtest.Value[int](t, pool, `SELECT reltuples FROM pg_class WHERE oid = 'log.event'::regclass`),
 		"PostgreSQL knows of the rows")
 
