@@ -88,7 +88,7 @@ func (e *exportCommand) Run(ctx context.Context, c cli.Output) error {
 	if check.Err() != nil {
 		return check.Err()
 	}
-	service.CollectLess()
+	service.CollectLess(0)
 	h, err := e.OpenStores(ctx, c)
 	if err != nil {
 		return err

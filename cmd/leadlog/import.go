@@ -92,6 +92,7 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := i.confirm(ctx, c); err != nil {
 		return err
 	}
+	service.CollectLess(importer.KeptBytes * int64(report.Rows))
 	return i.capture(ctx, c, source, target, stores, outcome)
 }
 

@@ -30,7 +30,7 @@ func (r *replayCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	service.CollectLess()
+	service.CollectLess(0)
 	h, err := r.OpenStores(ctx, c)
 	if err != nil {
 		return err

@@ -70,7 +70,7 @@ func (r *reportAttributionCommand) Run(ctx context.Context, c cli.Output) error 
 	if err != nil {
 		return err
 	}
-	service.CollectLess()
+	service.CollectLess(0)
 	h, err := r.OpenStores(ctx, c)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (r *reportDiffCommand) Run(ctx context.Context, c cli.Output) error {
 		fmt.Fprintln(c.Out, "the reports are equal")
 		return nil
 	}
-	service.CollectLess()
+	service.CollectLess(0)
 	h, err := r.OpenStores(ctx, c)
 	if err != nil {
 		return err

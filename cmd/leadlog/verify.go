@@ -64,7 +64,7 @@ func (v *verifyCommand) Run(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return err
 	}
-	service.CollectLess()
+	service.CollectLess(0)
 	h, err := v.OpenStores(ctx, c)
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (v *verifyCommand) checkReport(ctx context.Context, c cli.Output) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.File, err)
 	}
-	service.CollectLess()
+	service.CollectLess(0)
 	h, err := v.OpenStores(ctx, c)
 	if err != nil {
 		return err

@@ -28,6 +28,9 @@ import (
 // csvSource is the source of leads from a CSV file. JSON lines name their own source.
 const csvSource = "csv_import"
 
+// KeptBytes is how much an import keeps of each row: the hash of its content, in a map.
+const KeptBytes = 40
+
 // maxLine is the bound of a request's body over HTTP.
 const maxLine = 2 << 20 // bytes
 
