@@ -22,7 +22,7 @@ const module = "github.com/leadlog/leadlog"
 var pure = []string{
 	"command/account", "command/arrival", "command/attribution", "command/claim", "command/contact",
 	"command/expression", "command/field", "command/intake", "command/lead",
-	"command/token", "command/visitor", "command/webhook",
+	"command/spend", "command/token", "command/visitor", "command/webhook",
 }
 
 // dependency is one import of one file. Tests are not included.

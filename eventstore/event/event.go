@@ -145,6 +145,7 @@ var catalogue = newCatalogue(
 	entryOf[AccountConfigured](),
 	entryOf[JWTsRevoked](),
 	entryOf[StorageLow](),
+	entryOf[SpendSet](),
 	entryOf[VisitorActed](),
 	entryOf[VisitorForgotten](),
 	entryOf[ArrivalReceived](),

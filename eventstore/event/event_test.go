@@ -158,7 +158,7 @@ func TestStream_RoundTrip(t *testing.T) {
 func TestPrefixes_Distinct(t *testing.T) {
 	t.Parallel()
 	prefixes := []string{
-		LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ArrivalPrefix, VisitorPrefix, ClaimPrefix,
+		LeadPrefix, TokenPrefix, WebhookPrefix, AccountPrefix, RefusedPrefix, ArrivalPrefix, VisitorPrefix, ClaimPrefix, SpendPrefix,
 	}
 	for i, a := range prefixes {
 		for j, b := range prefixes {

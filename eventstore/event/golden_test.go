@@ -222,6 +222,9 @@ func samples() []Data {
 		},
 		JWTsRevoked{NotBefore: at},
 		StorageLow{StoragePerDay: 1 << 30},
+		SpendSet{Rows: []SpendRow{{
+			"2026-01-31", SpendKey{"google_ad", "google", "cpc", "größe"}, "1234.5",
+		}}},
 		VisitorActed{
 			VisitorID: "v-1", Kind: "click", URL: "https://example.com/größe?a=1&b=2", Title: "Größe",
 			Referrer: "android-app://com.example", At: at, Properties: fields, Touch: true, Campaign: campaign,

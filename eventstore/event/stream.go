@@ -31,6 +31,9 @@ func IntakeStream(id string) string { return IntakePrefix + id }
 // AccountStream names the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
+// SpendStream names the history of what an account's advertising cost.
+func SpendStream(account string) string { return SpendPrefix + account }
+
 // VisitorStream names the activities of one visitor of an account's site, by a hash, because the visitor's id may be
 // personal.
 func VisitorStream(account, hash string) string { return VisitorPrefix + account + "-" + hash }
@@ -85,6 +88,7 @@ const (
 	WebhookPrefix  = "webhook-"
 	IntakePrefix   = "intake-"
 	AccountPrefix  = "account-"
+	SpendPrefix    = "spend-"
 	RefusedPrefix  = "refused-"
 	ArrivalPrefix  = "arrival-"
 	VisitorPrefix  = "visitor-"

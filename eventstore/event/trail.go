@@ -8,7 +8,7 @@ func TrailTypes() []string {
 		WebhookTested{}, WebhookRetried{}, WebhookReplayed{}, WebhookReplayEnded{}, WebhookDeleted{},
 		IntakeCreated{}, IntakeChanged{}, IntakeRotated{}, IntakeDeleted{}, IntakeSilent{}, IntakeResumed{},
 		IntakeFailing{}, IntakeRecovered{},
-		AccountConfigured{}, JWTsRevoked{}, StorageLow{},
+		AccountConfigured{}, JWTsRevoked{}, StorageLow{}, SpendSet{},
 		LeadJoined{}, LeadSplit{}, LeadReleased{}, LeadConsented{}, LeadErased{},
 		DataRevealed{}, DataExported{}, DataSearched{}, ImportStarted{}, ImportFinished{}, ImportUndone{},
 	)

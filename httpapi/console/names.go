@@ -37,6 +37,7 @@ var names = map[string]string{
 	"webhook.retried": "Delivery retried", "webhook.replayed": "Replay started", "webhook.replayended": "Replay ended",
 	"webhook.deleted": "Endpoint deleted", "account.configured": "Settings changed",
 	"account.storage_low": "Storage for the day almost used up", "jwt.revoked": "Sessions revoked",
+	"spend.set":     "Advertising costs set",
 	"data.revealed": "Personal data revealed", "data.exported": "Personal data exported",
 	"data.searched":   "Personal data searched",
 	"import.started":  "Import started",

@@ -30,7 +30,7 @@ func (Trail) Tables() []string { return []string{"trail", "trail_setting"} }
 func (Trail) Filter() eventstore.Filter {
 	return eventstore.Filter{Types: event.TrailTypes(), StreamPrefixes: []string{
 		event.LeadPrefix, event.TokenPrefix, event.TokenUsePrefix, event.WebhookPrefix, event.AccountPrefix,
-		event.IntakePrefix, event.RecordPrefix,
+		event.IntakePrefix, event.RecordPrefix, event.SpendPrefix,
 	}}
 }
 
@@ -88,6 +88,8 @@ func trailSubject(e projection.Event) string {
 		return d.ExportID
 	case event.DataSearched:
 		return d.What
+	case event.SpendSet:
+		return e.Metadata.Account
 	}
 	for _, id := range []func(string) string{
 		event.TokenID, event.WebhookID, event.IntakeID, event.AccountID, event.LeadID, event.RecordID,
@@ -167,6 +169,8 @@ func (s settings) shown(e projection.Event) (jsontext.Value, error) {
 		return json.Marshal(map[string]string{"from": d.From})
 	case event.LeadSplit: // without the lead
 		return json.Marshal(splitShown{d.From, d.Into, d.Undone, d.Touches}, json.Deterministic(true))
+	case event.SpendSet: // without the rows, of which there may be many
+		return json.Marshal(newSpendShown(d), json.Deterministic(true))
 	case event.LeadErased:
 		// without the claims and the visitors
 		return json.Marshal(map[string][]string{"leads": append([]string{}, d.Leads...)})
@@ -238,6 +242,24 @@ type splitShown struct {
 	Into    string   `json:"into,omitzero"`
 	Undone  bool     `json:"undone,omitzero"`
 	Touches []string `json:"touches"`
+}
+
+// spendShown is what the trail has of amounts that were set.
+type spendShown struct {
+	Rows  int    `json:"rows"`
+	Since string `json:"since"` // the first day
+	Until string `json:"until"` // the last day
+}
+
+func newSpendShown(set event.SpendSet) spendShown {
+	shown := spendShown{Rows: len(set.Rows)}
+	for _, row := range set.Rows {
+		if shown.Since == "" || row.Day < shown.Since {
+			shown.Since = row.Day
+		}
+		shown.Until = max(shown.Until, row.Day)
+	}
+	return shown
 }
 
 // hidden is shown instead of a secret.

@@ -1,0 +1,83 @@
+package spend
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/eventstore/event"
+)
+
+func parse(rows string) ([]event.SpendRow, error) { return Parse(jsontext.Value(rows)) }
+
+func TestParse_Rows(t *testing.T) {
+	t.Parallel()
+	rows, err := parse(`[
+		{"day":"2026-11-28","key":{"source":"google_ad"},"amount":12.50},
+		{"day":"2026-11-28","key":{"utmSource":" Google ","utmMedium":"cpc","utmCampaign":"größe","source":null},
+		 "amount":"₹1,234.5"}]`)
+	require.NoError(t, err)
+	require.Equal(t, []event.SpendRow{
+		{Day: "2026-11-28", SpendKey: event.SpendKey{Source: "google_ad"}, Amount: "12.5"},
+		{
+			Day: "2026-11-28", SpendKey: event.SpendKey{UTMSource: "Google", UTMMedium: "cpc", UTMCampaign: "größe"},
+			Amount: "1234.5",
+		},
+	}, rows)
+}
+
+func TestParse_Errors(t *testing.T) {
+	t.Parallel()
+	row := func(day, key, amount string) string {
+		return fmt.Sprintf(`{"day":%s,"key":%s,"amount":%s}`, day, key, amount)
+	}
+	const day, key = `"2026-11-28"`, `{"utmCampaign":"a"}`
+	for rows, want := range map[string]string{
+		``:   "rows must be a list of objects",
+		`{}`: "rows must be a list of objects",
+		`[]`: "rows must have 1 to 10,000 rows",
+		`[` + strings.Repeat(`0,`, MaxRows) + `0]`: "rows must have 1 to 10,000 rows",
+		`[1]`: "rows[0] must be an object",
+		`[` + row(`"28.11.2026"`, key, `1`) + `]`:                                 "rows[0].day must be a day such as 2026-01-31",
+		`[` + row(`"2026-02-30"`, key, `1`) + `]`:                                 "rows[0].day must be a day such as 2026-01-31",
+		`[` + row(`20261128`, key, `1`) + `]`:                                     "rows[0].day must be a day such as 2026-01-31",
+		`[` + row(day, key, `-1`) + `]`:                                           "rows[0].amount must not be negative",
+		`[` + row(day, key, `1.23456`) + `]`:                                      "rows[0].amount must have at most 4 decimals",
+		`[` + row(day, key, `"much"`) + `]`:                                       "rows[0].amount is not a number",
+		`[` + row(day, key, `null`) + `]`:                                         "rows[0].amount must be a decimal such as 12.50",
+		`[` + row(day, `"a"`, `1`) + `]`:                                          "rows[0].key must be an object",
+		`[` + row(day, `{"utmSource":" "}`, `1`) + `]`:                            "rows[0].key must have one to four of source, utmSource, utmMedium and utmCampaign",
+		`[` + row(day, `{"utmSource":1}`, `1`) + `]`:                              "rows[0].key.utmSource must be a text; rows[0].key must have one to four of source, utmSource, utmMedium and utmCampaign",
+		`[` + row(day, `{"utmTerm":"a","source":"api"}`, `1`) + `]`:               "rows[0].key.utmTerm is not known here",
+		`[` + row(day, `{"utmMedium":"`+strings.Repeat("ü", 201)+`"}`, `1`) + `]`: "rows[0].key.utmMedium must have at most 200 characters",
+		`[` + row(day, key, `1`) + `,` + row(day, key, `2`) + `]`:                 "rows[1] has the day and key of rows[0]",
+		`[{"day":` + day + `,"key":` + key + `,"amount":1,"currency":"EUR"},{}]`:  "rows[0].currency is not known here",
+	} {
+		_, err := parse(rows)
+		require.ErrorContains(t, err, "validation failed: "+want, "%.100s", rows)
+	}
+	_, err := parse(`[` + row(day, `{"source":"google"}`, `1`) + `]`)
+	require.ErrorContains(t, err, "rows[0].key.source must be one of api, ")
+}
+
+func TestState_SetKeepsWhatIsTheSame(t *testing.T) {
+	t.Parallel()
+	row := func(day, campaign, amount string) event.SpendRow {
+		return event.SpendRow{Day: day, SpendKey: event.SpendKey{UTMCampaign: campaign}, Amount: amount}
+	}
+	set := func(rows ...event.SpendRow) event.Fact { return event.Fact{Data: event.SpendSet{Rows: rows}} }
+	var s State
+	first := []event.SpendRow{row("2026-11-27", "a", "1"), row("2026-11-28", "a", "0")}
+	require.Equal(t, first, s.Set(first), "an amount of 0 is not the absence of one")
+	s = Evolve(s, set(first...))
+	require.Empty(t, s.Set(first))
+	second := []event.SpendRow{row("2026-11-27", "a", "2"), row("2026-11-28", "a", "0"), row("2026-11-28", "b", "1")}
+	require.Equal(t, []event.SpendRow{second[0], second[2]}, s.Set(second))
+	s = Evolve(s, set(second[0], second[2]))
+	require.Empty(t, s.Set(second))
+	require.Equal(t, first[:1], s.Set(first), "an earlier amount is set again")
+	require.Equal(t, s, Evolve(s, event.Fact{Data: event.StorageLow{}}))
+}
