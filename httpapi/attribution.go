@@ -24,6 +24,11 @@ func (ex *exchange) attribution() (answer, error) {
 		By:     attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
 		Visits: p.oneOf("include", "visits") != "",
 	}
+	cost, unclear := p.flag("cost")
+	if unclear != nil {
+		return answer{}, unclear
+	}
+	filter.Cost = cost
 	asOf := p.asOf()
 	if err := ex.waitFor(p, query.TouchView); err != nil {
 		return answer{}, err

@@ -67,6 +67,10 @@ func (w *tenants) populate(ids *strings.Replacer) {
 	}{
 		{"POST", tokens, `{"name":"` + stranger + `","expiresInDays":30}`, 201},
 		{"POST", tokens + "/{tokenId}/rotate", ``, 200},
+		{
+			"PUT", spending, `{"rows":[{"day":"2026-11-27","key":{"utmSource":"` + stranger + `"},"amount":1},
+				{"day":"2026-11-28","key":{"utmSource":"` + stranger + `"},"amount":2}]}`, 200,
+		},
 		{"POST", intakes, `{"name":"` + stranger + `","kind":"form"}`, 201},
 		{"POST", endpoints, `{"url":"https://example.com/` + stranger + `","description":"` + stranger + `"}`, 201},
 		{"PATCH", leads + "/{leadId}", `{"name":"` + stranger + `"}`, 200},
@@ -190,7 +194,7 @@ func (w *tenants) named(whose, name string) string {
 var harmless = []string{
 	"consent", "current", "limit", "minPosition", "since", "until", "createdSince", "createdUntil", "asOf", "interval",
 	"dryRun", "status", "source", "leadTemperature", "type", "code", "size", "from", "to", "state", "reason",
-	"model", "by", "window", "halfLife", "include",
+	"model", "by", "window", "halfLife", "include", "cost",
 	"types", "wait", "campaign", "medium", "shared",
 }
 

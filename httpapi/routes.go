@@ -77,6 +77,7 @@ func (a *api) routes() []route {
 		{get, "/api/v1/crm/touches", scoped("leads:read"), quota.Read, searching("touches", (*exchange).touches)},
 		{get, "/api/v1/crm/sources/report", scoped("leads:read"), quota.Read, (*exchange).sourceReport},
 		{get, "/api/v1/crm/attribution", scoped("leads:read"), quota.Stream, (*exchange).attribution},
+		{get, "/api/v1/crm/spend", scoped("leads:read"), quota.Read, (*exchange).listSpend},
 		{put, "/api/v1/crm/spend", scoped("leads:write"), quota.Write, (*exchange).setSpend},
 		{get, "/api/v1/crm/pipeline/funnel", scoped("leads:read"), quota.Stream, (*exchange).funnel},
 		{get, "/api/v1/crm/pipeline/arrivals", scoped("leads:read"), quota.Stream, (*exchange).pipelineArrivals},

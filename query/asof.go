@@ -86,6 +86,8 @@ const positionAt = `
 	                    (SELECT position FROM views.lead_change WHERE position > (SELECT position FROM start)
 	                      AND at > $1 ORDER BY position LIMIT 1),
 	                    (SELECT position FROM views.won_stages WHERE position > (SELECT position FROM start) AND at > $1
+	                      ORDER BY position LIMIT 1),
+	                    (SELECT position FROM views.spend WHERE position > (SELECT position FROM start) AND at > $1
 	                      ORDER BY position LIMIT 1)),
 	                9223372036854775807) AS position)
 	SELECT coalesce(greatest(
@@ -94,6 +96,8 @@ const positionAt = `
 	           (SELECT position FROM views.lead_change WHERE position < (SELECT position FROM later)
 	             ORDER BY position DESC LIMIT 1),
 	           (SELECT position FROM views.won_stages WHERE position < (SELECT position FROM later)
+	             ORDER BY position DESC LIMIT 1),
+	           (SELECT position FROM views.spend WHERE position < (SELECT position FROM later)
 	             ORDER BY position DESC LIMIT 1)), 0)`
 
 func (r *Reader) positionAt(ctx context.Context, at time.Time) (eventstore.Position, error) {

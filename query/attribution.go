@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leadlog/leadlog/command/attribution"
@@ -31,23 +33,75 @@ type AttributionRow struct {
 	Touches     int64  `json:"touches"`
 	Conversions string `json:"conversions"` // with 6 decimals
 	Value       string `json:"value"`       // with 4
+	AttributionCost
+}
+
+// AttributionCost is what the conversions of a row cost. It is empty in a report without costs.
+type AttributionCost struct {
+	Cost              Figure `json:"cost,omitzero"`              // with 4 decimals, like the others
+	CostPerConversion Figure `json:"costPerConversion,omitzero"` // Unknown without a conversion
+	ReturnOnCost      Figure `json:"returnOnCost,omitzero"`      // the value by the cost; Unknown if that is 0
+}
+
+// Figure is a decimal that may be unknown.
+type Figure string
+
+// Unknown is a figure that answers have as null.
+const Unknown Figure = "null"
+
+// MarshalJSON writes the figure.
+func (f Figure) MarshalJSON() ([]byte, error) {
+	if f == Unknown {
+		return []byte(f), nil
+	}
+	return jsontext.AppendQuote(nil, string(f))
+}
+
+// UnmarshalJSON reads a figure.
+func (f *Figure) UnmarshalJSON(written []byte) error {
+	if string(written) == string(Unknown) {
+		*f = Unknown
+		return nil
+	}
+	return json.Unmarshal(written, (*string)(f))
+}
+
+func newAttributionCost(row attribution.Row) AttributionCost {
+	figure := func(decimal string, known bool) Figure {
+		if !known {
+			return Unknown
+		}
+		return Figure(decimal)
+	}
+	return AttributionCost{
+		figure(row.Cost.Decimal(4), row.HasCost), figure(row.CostPerConversion()), figure(row.ReturnOnCost()),
+	}
 }
 
 // AttributionTotal is the sum of all rows.
 type AttributionTotal struct {
 	Conversions string `json:"conversions"`
 	Value       string `json:"value"`
+	AttributionCost
 }
 
-// NewAttribution returns a report as answers have it.
-func NewAttribution(report *attribution.Report, asOf eventstore.Position) Attribution {
+// NewAttribution returns a report as answers have it, with or without costs.
+func NewAttribution(report *attribution.Report, cost bool, asOf eventstore.Position) Attribution {
 	rows := report.Rows()
 	answer := Attribution{Rows: make([]AttributionRow, len(rows)), AsOf: asOf}
 	for i, row := range rows {
-		answer.Rows[i] = AttributionRow{row.Key, row.Touches, row.Conversions.Decimal(6), row.Value.Decimal(4)}
+		answer.Rows[i] = AttributionRow{
+			Key: row.Key, Touches: row.Touches, Conversions: row.Conversions.Decimal(6), Value: row.Value.Decimal(4),
+		}
+		if cost {
+			answer.Rows[i].AttributionCost = newAttributionCost(row)
+		}
 	}
 	total := report.Total()
-	answer.Total = AttributionTotal{total.Conversions.Decimal(6), total.Value.Decimal(4)}
+	answer.Total = AttributionTotal{Conversions: total.Conversions.Decimal(6), Value: total.Value.Decimal(4)}
+	if cost {
+		answer.Total.AttributionCost = newAttributionCost(total)
+	}
 	return answer
 }
 
@@ -56,6 +110,7 @@ type AttributionFilter struct {
 	attribution.Rules
 	By     attribution.Key
 	Visits bool // count as touches too
+	Cost   bool // add what the keys cost
 	AsOf   eventstore.Position
 }
 
@@ -86,8 +141,13 @@ func (r *Reader) report(
 	add func(attribution.Conversion),
 ) (Attribution, error) {
 	asking := conversionQuery{AttributionFilter: filter, account: account, atOnce: r.leadsAtOnce, add: add}
-	err := r.snapshot(ctx, asking.run)
-	answer := NewAttribution(report, asking.AsOf)
+	err := r.snapshot(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		if err := asking.run(ctx, tx); err != nil || !filter.Cost {
+			return err
+		}
+		return asking.addCosts(ctx, tx, report)
+	})
+	answer := NewAttribution(report, filter.Cost, asking.AsOf)
 	answer.Rebuilding = asking.AsOf < filter.AsOf
 	return answer, schema.Unavailable(err)
 }
@@ -185,6 +245,26 @@ func (q *conversionQuery) run(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	return nil
+}
+
+// addCosts adds what the days of the report cost.
+func (q *conversionQuery) addCosts(ctx context.Context, tx pgx.Tx, report *attribution.Report) error {
+	s := spendSelection()
+	SpendFilter{Since: q.Since, Until: q.Until, AsOf: q.AsOf}.bounds(&s, q.account)
+	rows, err := tx.Query(ctx, s.upTo("ALL"), append([]any{pgx.QueryExecModeCacheDescribe}, s.args...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		spent, err := scanSpend(rows)
+		if err != nil {
+			return err
+		}
+		units, _ := attribution.ParseValue(spent.Amount) // written so by the event
+		report.AddCost(q.By, spent.Day, spent.Key, units)
+	}
+	return rows.Err()
 }
 
 // complete returns the position up to which rows are built, and the latest one, up to AsOf, as of which a report can be

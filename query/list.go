@@ -57,6 +57,7 @@ const (
 	trailCursor         = "p1"
 	latestTrailCursor   = "p2"
 	touchCursor         = "c1"
+	spendCursor         = "m1"
 )
 
 // cursorOf returns the kind of the cursors of one list of one account, so that a cursor from another account is

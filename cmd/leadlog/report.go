@@ -33,6 +33,7 @@ type reportAttributionCommand struct {
 	Window   string `default:"90d" placeholder:"DAYS" help:"Maximum time from a touch to a conversion, from 1d to 365d."`
 	HalfLife string `default:"7d" placeholder:"DAYS" help:"Half-life of the model time_decay."`
 	Include  string `placeholder:"visits" help:"visits: also count visits with campaign parameters as touches."`
+	Cost     bool   `help:"Add what the key of each row cost, on the days (UTC) that begin from --since to before --until."`
 	AsOf     string `placeholder:"TIME|DAY|POSITION" help:"Ignore events that were recorded later, for a day after its end (UTC). Default: the end of the log."`
 	Out      string `required:"" placeholder:"FILE" help:"File to write the report to, as JSON."`
 }
@@ -45,6 +46,7 @@ func (r *reportAttributionCommand) parameters() (p report.Parameters, asOf query
 	p.Since, p.Until = moment(&check, "--since", r.Since), moment(&check, "--until", r.Until)
 	p.Window = span(&check, "--window", r.Window, attribution.Day, attribution.MaxWindow)
 	p.HalfLife = span(&check, "--half-life", r.HalfLife, attribution.MinHalfLife, attribution.MaxHalfLife)
+	p.Cost = r.Cost
 	if p.Visits = r.Include == "visits"; r.Include != "" && !p.Visits {
 		check.Refuse("--include", r.Include, "visits")
 	}

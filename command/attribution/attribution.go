@@ -127,6 +127,8 @@ type Row struct {
 	Touches     int64 // eligible ones, with or without credit
 	Conversions Sum   // in ConversionUnits
 	Value       Sum   // in ValueUnits
+	Cost        Sum   // in ValueUnits, if HasCost
+	HasCost     bool
 }
 
 // Report adds conversions up.

@@ -290,7 +290,10 @@ func TestReport_RowsAddUpToTotal(t *testing.T) {
 		report := reported(someRules(t), someConversions(t))
 		var sum Row
 		for _, r := range report.Rows() {
-			sum = Row{"", sum.Touches + r.Touches, plus(sum.Conversions, r.Conversions), plus(sum.Value, r.Value)}
+			sum = Row{
+				Touches: sum.Touches + r.Touches, Conversions: plus(sum.Conversions, r.Conversions),
+				Value: plus(sum.Value, r.Value),
+			}
 		}
 		require.Equal(t, report.Total(), sum)
 	})
@@ -315,7 +318,7 @@ func TestReport_SingleTouchGetsAllCredit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rules, value := someRules(t), rapid.Uint64Range(0, 9_999_999_999_999_990_000).Draw(t, "value")
 		report := reported(rules, []Conversion{{At: day(1, 0), Value: value, Touches: []Touch{{day(0, 23), 1, "a"}}}})
-		require.Equal(t, []Row{{"a", 1, SumOf(ConversionUnits), SumOf(value)}}, report.Rows())
+		require.Equal(t, []Row{{Key: "a", Touches: 1, Conversions: SumOf(ConversionUnits), Value: SumOf(value)}}, report.Rows())
 	})
 }
 

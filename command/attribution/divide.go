@@ -123,9 +123,16 @@ func SumOf(units uint64) Sum { return Sum{low: units} }
 
 // Decimal writes a sum whose unit is the last of a number of decimals: 12345 with 4 is 1.2345.
 func (s Sum) Decimal(decimals int) string {
+	return decimal(s.integer(), decimals)
+}
+
+func (s Sum) integer() *big.Int {
 	digits := new(big.Int).SetUint64(s.high)
-	digits.Lsh(digits, 64).Or(digits, new(big.Int).SetUint64(s.low))
-	text := digits.String()
+	return digits.Lsh(digits, 64).Or(digits, new(big.Int).SetUint64(s.low))
+}
+
+func decimal(units *big.Int, decimals int) string {
+	text := units.String()
 	if len(text) <= decimals {
 		text = strings.Repeat("0", decimals+1-len(text)) + text
 	}

@@ -56,6 +56,7 @@ type Ledger struct {
 	visitors map[string]*visitor // by stream
 	won      Won
 	arrivals map[int64]arrived // by position
+	costs    Costs
 }
 
 type visitor struct {
@@ -67,7 +68,7 @@ type visitor struct {
 func NewLedger(by Key) *Ledger {
 	return &Ledger{
 		by: by, leads: map[string]*History{}, linked: map[string][]string{}, visitors: map[string]*visitor{},
-		arrivals: map[int64]arrived{},
+		arrivals: map[int64]arrived{}, costs: Costs{},
 	}
 }
 
@@ -106,6 +107,9 @@ func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 	case event.AccountConfigured:
 		l.won = append(l.won, NewWonStages(position, data.WonStagesOrDefault()))
 		return nil
+	case event.SpendSet:
+		l.costs.Set(data)
+		return nil
 	default:
 		return nil
 	}
@@ -124,6 +128,9 @@ func (l *Ledger) Lead(id string) *History {
 
 // Won returns the stages that count as a conversion.
 func (l *Ledger) Won() Won { return l.won }
+
+// Costs returns what days of advertising cost.
+func (l *Ledger) Costs() Costs { return l.costs }
 
 // Leads yields all leads, in the order of their ids.
 func (l *Ledger) Leads() iter.Seq2[string, *History] {

@@ -687,6 +687,26 @@ COMMENT ON COLUMN views.source_day.refused IS 'Arrivals that were answered with 
 COMMENT ON COLUMN views.source_day.recorded IS 'Arrivals that were recorded on the day, whenever the person came: a file may have earlier ones.';
 COMMENT ON COLUMN views.source_day.lines IS 'Those of the recorded ones that were lines of a batch or of a file.';
 
+CREATE TABLE views.spend (
+    "position" bigint NOT NULL,
+    ordinal integer NOT NULL,
+    account text COLLATE "C" NOT NULL,
+    at timestamp with time zone NOT NULL,
+    day date NOT NULL,
+    source text COLLATE "C" NOT NULL,
+    utm_source text COLLATE "C" NOT NULL,
+    utm_medium text COLLATE "C" NOT NULL,
+    utm_campaign text COLLATE "C" NOT NULL,
+    amount text COLLATE "C" NOT NULL,
+    CONSTRAINT spend_position PRIMARY KEY ("position", ordinal)
+);
+CREATE INDEX spend_day ON views.spend USING btree (account, day, source, utm_source, utm_medium, utm_campaign, "position" DESC);
+COMMENT ON TABLE views.spend IS 'What days of advertising cost, in the order of the log: of a day and key the last row up to a position counts.';
+COMMENT ON COLUMN views.spend.ordinal IS 'Of the row in its event.';
+COMMENT ON COLUMN views.spend.at IS 'When it was recorded.';
+COMMENT ON COLUMN views.spend.source IS 'Empty: the key has none, and so in the columns behind.';
+COMMENT ON COLUMN views.spend.amount IS 'Decimal, in the account''s currency.';
+
 CREATE TABLE views.time_index (
     "position" bigint NOT NULL,
     at timestamp with time zone NOT NULL,

@@ -76,6 +76,20 @@ func (r *rows) bigint(value int64) {
 	r.buffer = binary.BigEndian.AppendUint64(r.buffer, uint64(value))
 }
 
+func (r *rows) integer(value int32) {
+	r.buffer = binary.BigEndian.AppendUint32(r.buffer, 4)
+	r.buffer = binary.BigEndian.AppendUint32(r.buffer, uint32(value))
+}
+
+// date appends a day, such as 2026-01-31.
+func (r *rows) date(day string) {
+	at, err := time.Parse(time.DateOnly, day)
+	if err != nil {
+		r.err = cmp.Or(r.err, err)
+	}
+	r.integer(int32(at.Sub(epoch) / (24 * time.Hour)))
+}
+
 func (r *rows) boolean(value bool) {
 	r.buffer = append(binary.BigEndian.AppendUint32(r.buffer, 1), 0)
 	if value {

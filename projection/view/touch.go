@@ -22,7 +22,7 @@ import (
 // Touch has a row for each arrival of a lead, and for each visit from a campaign. A row keeps its values, so that a
 // report as of any position can be repeated: joins and splits have rows of their own, and an erasure deletes the
 // personal data, which is in another table. The view also has the other inputs of attribution: changes of a lead's
-// stage and value, and which stages are won.
+// stage and value, which stages are won, and what days of advertising cost.
 //
 // The source history is read from this view: the first arrival of a lead from a source is flagged. Only a join or a
 // split changes flags.
@@ -39,12 +39,14 @@ func (Touch) Name() string { return schema.Touch }
 func (Touch) Version() int { return 2 }
 func (Touch) Tables() []string {
 	return []string{
-		"touch", "touch_personal", "touch_owner", "lead_change", "won_stages", conversionTable, conversionStateTable,
-		conversionSweepTable,
+		"touch", "touch_personal", "touch_owner", "lead_change", "won_stages", "spend", conversionTable,
+		conversionStateTable, conversionSweepTable,
 	}
 }
 func (Touch) Filter() eventstore.Filter {
-	return eventstore.Filter{StreamPrefixes: []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix}}
+	return eventstore.Filter{StreamPrefixes: []string{
+		event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix, event.SpendPrefix,
+	}}
 }
 
 func (v Touch) Apply(ctx context.Context, tx pgx.Tx, batch []projection.Event) error {
@@ -75,6 +77,7 @@ func (Touch) Prepare(batch []projection.Event) projection.Write {
 type touches struct {
 	plain, personal   rows
 	changes, settings rows
+	spend             rows
 	erased            []string // leads
 	origins           []event.SplitOrigin
 	visitor           string // stream of a visitor who is forgotten
@@ -118,6 +121,8 @@ func (t *touches) add(e *projection.Event) {
 		t.change(e, e.At, data.LeadFields)
 	case event.AccountConfigured:
 		t.setting(e, &data)
+	case event.SpendSet:
+		t.costs(e, &data)
 	case event.VisitorActed:
 		if data.Touch {
 			t.visit(e, &data)
@@ -255,6 +260,24 @@ func (t *touches) setting(e *projection.Event, configured *event.AccountConfigur
 	t.settings.text(first)
 }
 
+// costs adds what days of advertising cost.
+func (t *touches) costs(e *projection.Event, set *event.SpendSet) {
+	for i := range set.Rows {
+		row := &set.Rows[i]
+		t.spend.row(10)
+		t.spend.bigint(int64(e.Position))
+		t.spend.integer(int32(i))
+		t.spend.text(e.Metadata.Account)
+		t.spend.timestamp(e.At)
+		t.spend.date(row.Day)
+		t.spend.text(row.Source)
+		t.spend.text(row.UTMSource)
+		t.spend.text(row.UTMMedium)
+		t.spend.text(row.UTMCampaign)
+		t.spend.text(row.Amount)
+	}
+}
+
 // visitMetadata returns the parameters of a visit's URL, the URL and the referrer, under their names in the metadata of
 // a capture.
 func visitMetadata(acted *event.VisitorActed) map[string]jsontext.Value {
@@ -285,6 +308,10 @@ func (t *touches) write(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if err := t.settings.insert(ctx, tx, "won_stages", "position", "account", "at", "stages", "first"); err != nil {
+		return err
+	}
+	if err := t.spend.insert(ctx, tx, "spend", "position", "ordinal", "account", "at", "day", "source", "utm_source",
+		"utm_medium", "utm_campaign", "amount"); err != nil {
 		return err
 	}
 	if err := t.erase(ctx, tx); err != nil {

@@ -41,7 +41,7 @@ func TestView_SameRowsForAnyBatchSize(t *testing.T) {
 		pgtest.Exec(t, w.Pool,
 			`TRUNCATE views.checkpoint, views.lead, views.won_day, views.lead_search, views.source_day, views.token,
 			views.token_event, views.token_tree, views.account, views.endpoint, views.visitor_activity, views.touch, views.touch_personal,
-			views.touch_owner, views.refused, views.arrival, views.intake_run, views.trail, views.trail_setting`)
+			views.touch_owner, views.spend, views.refused, views.arrival, views.intake_run, views.trail, views.trail_setting`)
 		projectiontest.CatchUp(t, w.RunnerOf(t, size, view.All()...))
 		require.Equal(t, first, w.Dump(t), "batches of %d", size)
 	}

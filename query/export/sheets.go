@@ -98,6 +98,21 @@ func Touches() Sheet[query.Touch] {
 	}}
 }
 
+// Spend is what days of advertising cost.
+func Spend() Sheet[query.Spend] {
+	type item = query.Spend
+	return Sheet[item]{"spend", []Column[item]{
+		Category("day", func(s item) string { return s.Day }),
+		Category("source", func(s item) string { return s.Key.Source }),
+		Category("utmSource", func(s item) string { return s.Key.UTMSource }),
+		Category("utmMedium", func(s item) string { return s.Key.UTMMedium }),
+		Text("utmCampaign", func(s item) string { return s.Key.UTMCampaign }),
+		Text("amount", func(s item) string { return s.Amount }),
+		Time("setAt", func(s item) query.Timestamp { return s.SetAt }),
+		Integer("position", func(s item) int64 { return int64(s.Position) }),
+	}}
+}
+
 // Leads are leads as they are now.
 func Leads() Sheet[query.Lead] {
 	type item = query.Lead

@@ -13,6 +13,7 @@ import (
 	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/query"
 )
 
 // Cause is an event that changed a row.
@@ -42,9 +43,24 @@ func (c Change) String() string {
 		if r == nil {
 			return "no row"
 		}
-		return fmt.Sprintf("touches %d, conversions %s, value %s", r.Touches, r.Conversions, r.Value)
+		text := fmt.Sprintf("touches %d, conversions %s, value %s", r.Touches, r.Conversions, r.Value)
+		if r.Cost != "" {
+			text += fmt.Sprintf(", cost %s", r.Cost)
+		}
+		return text
 	}
 	return fmt.Sprintf("row %q: %s -> %s", c.Key, written(c.Before), written(c.After))
+}
+
+// costDiffers reports whether the rows have other costs. That no row is there is a cost of none.
+func (c Change) costDiffers() bool {
+	cost := func(r *Row) query.Figure {
+		if r == nil {
+			return query.Unknown
+		}
+		return r.Cost
+	}
+	return cost(c.Before) != cost(c.After)
 }
 
 // Changes lists the rows that differ, by key.
@@ -88,7 +104,7 @@ func (f File) Parameters(after File) (differ []string) {
 		{"model", f.Model, after.Model}, {"since", shown(f.Since), shown(after.Since)},
 		{"until", shown(f.Until), shown(after.Until)},
 		{"window", f.Window, after.Window}, {"halfLife", f.HalfLife, after.HalfLife},
-		{"visits", f.Visits, after.Visits},
+		{"visits", f.Visits, after.Visits}, {"cost", f.Cost, after.Cost},
 	} {
 		if p.before != p.after {
 			differ = append(differ, fmt.Sprintf("%s: %v -> %v", p.name, p.before, p.after))
@@ -126,6 +142,7 @@ func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, err
 		from, to = to, from
 	}
 	causes := map[string][]Cause{} // by lead
+	var costs []Cause
 	ledger, _, err := r.fold(ctx, after.Account, attribution.Key(after.By), to, func(
 		e *eventstore.Recorded, leads []string,
 	) {
@@ -135,6 +152,9 @@ func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, err
 		cause := Cause{ID: e.ID, Type: event.PublicName(e.Type), Position: e.Position}
 		if e.Type == (event.AccountConfigured{}).EventType() {
 			causes[""] = append(causes[""], cause)
+		}
+		if e.Type == (event.SpendSet{}).EventType() {
+			costs = append(costs, cause)
 		}
 		for _, lead := range leads {
 			cause.Lead = lead
@@ -156,6 +176,9 @@ func (r Reading) Explain(ctx context.Context, before, after File) ([]Change, err
 	for i := range changes {
 		if !slices.Equal(wonBefore, wonAfter) {
 			changes[i].Events = append(changes[i].Events, causes[""]...)
+		}
+		if changes[i].costDiffers() {
+			changes[i].Events = append(changes[i].Events, costs...)
 		}
 		slices.SortFunc(changes[i].Events, func(a, b Cause) int {
 			return cmp.Or(cmp.Compare(a.Position, b.Position), cmp.Compare(a.Lead, b.Lead))

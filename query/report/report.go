@@ -37,6 +37,7 @@ type File struct {
 	Window   Duration            `json:"window"`
 	HalfLife Duration            `json:"halfLife"`
 	Visits   bool                `json:"visits"`
+	Cost     bool                `json:"cost,omitzero"`
 	AsOf     eventstore.Position `json:"asOf"`
 	Log      Log                 `json:"log"`
 	Rows     []Row               `json:"rows"`
@@ -95,7 +96,8 @@ type Parameters struct {
 func New(p Parameters) File {
 	f := File{
 		Report: Kind, Account: p.Account, Model: string(p.Model), By: string(p.By),
-		Window: Duration(p.Window), HalfLife: Duration(p.HalfLife), Visits: p.Visits, AsOf: p.AsOf,
+		Window: Duration(p.Window), HalfLife: Duration(p.HalfLife), Visits: p.Visits, Cost: p.Cost,
+		AsOf: p.AsOf,
 	}
 	if !p.Since.IsZero() {
 		f.Since = &Time{p.Since}
@@ -168,7 +170,7 @@ type Reading struct {
 }
 
 // prefixes are of streams that a report is a fold of.
-var prefixes = []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix}
+var prefixes = []string{event.LeadPrefix, event.VisitorPrefix, event.AccountPrefix, event.SpendPrefix}
 
 // fold folds the log up to a position. Each is called with every event of the account that the ledger needs.
 func (r Reading) fold(ctx context.Context, account string, by attribution.Key, end eventstore.Position,
@@ -269,7 +271,10 @@ func (r Reading) Make(ctx context.Context, f File) (File, error) {
 			report.Add(c)
 		}
 	}
-	made := query.NewAttribution(report, f.AsOf)
+	if f.Cost {
+		report.AddCosts(attribution.Key(f.By), ledger.Costs())
+	}
+	made := query.NewAttribution(report, f.Cost, f.AsOf)
 	f.Rows, f.Total = made.Rows, made.Total
 	return f, nil
 }

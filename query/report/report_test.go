@@ -200,7 +200,7 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 				projectiontest.CatchUp(t, w.Runner(t, view.Touch{}))
 				for range 25 {
 					filter := someFilter(random)
-					filter.AsOf = pick(random, positions...)
+					filter.AsOf, filter.Cost = pick(random, positions...), random.IntN(2) == 0
 					account := pick(random, "acme", "globex")
 					answer, err := reader.Attribution(t.Context(), account, filter)
 					require.NoError(t, err)
@@ -215,6 +215,7 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 			}
 			for range 3 {
 				positions = append(positions, writeJourneys(t, w, random, 70)...)
+				positions = append(positions, writeSpend(t, w, random))
 				compare()
 				awaitConversions(t, w)
 				compare()
@@ -234,6 +235,25 @@ func TestReport_ViewEqualsLog(t *testing.T) {
 			require.Equal(t, "does not match its touches", compared[0].Differences[0].What)
 		})
 	}
+}
+
+// writeSpend sets what some days of acme's advertising cost, and returns the position.
+func writeSpend(t *testing.T, w *projectiontest.World, random *rand.Rand) eventstore.Position {
+	t.Helper()
+	var set event.SpendSet
+	for day := range 5 {
+		for _, key := range []event.SpendKey{
+			{Source: "website"}, {UTMSource: "google", UTMMedium: "cpc"}, {UTMCampaign: "diwali", Source: "google_ad"},
+		} {
+			if random.IntN(2) == 0 {
+				set.Rows = append(set.Rows, event.SpendRow{
+					Day:      projectiontest.Start.AddDate(0, 0, day-2).Format(time.DateOnly),
+					SpendKey: key, Amount: fmt.Sprintf("%d.%d", random.IntN(100), 1+random.IntN(9)),
+				})
+			}
+		}
+	}
+	return w.Append(t, "acme", event.SpendStream("acme"), set)
 }
 
 // A visit may be recorded long after it happened. It belongs to the lead that the visitor's lead was joined into, and

@@ -371,6 +371,28 @@ COMMENT ON COLUMN views.won_stages.account IS 'The account.';
 COMMENT ON COLUMN views.won_stages.at IS 'When it was set.';
 COMMENT ON COLUMN views.won_stages.stages IS 'The stages, folded.';
 
+CREATE TABLE views.spend (
+    position     bigint      NOT NULL,
+    ordinal      integer     NOT NULL,
+    account      text        COLLATE "C" NOT NULL,
+    at           timestamptz NOT NULL,
+    day          date        NOT NULL,
+    source       text        COLLATE "C" NOT NULL,
+    utm_source   text        COLLATE "C" NOT NULL,
+    utm_medium   text        COLLATE "C" NOT NULL,
+    utm_campaign text        COLLATE "C" NOT NULL,
+    amount       text        COLLATE "C" NOT NULL,
+    CONSTRAINT spend_position PRIMARY KEY (position, ordinal)
+);
+
+CREATE INDEX spend_day ON views.spend (account, day, source, utm_source, utm_medium, utm_campaign, position DESC);
+
+COMMENT ON TABLE views.spend IS 'What days of advertising cost, in the order of the log: of a day and key the last row up to a position counts.';
+COMMENT ON COLUMN views.spend.ordinal IS 'Of the row in its event.';
+COMMENT ON COLUMN views.spend.at IS 'When it was recorded.';
+COMMENT ON COLUMN views.spend.source IS 'Empty: the key has none, and so in the columns behind.';
+COMMENT ON COLUMN views.spend.amount IS 'Decimal, in the account''s currency.';
+
 -- Made of the tables above in the background, lead by lead, so that a report reads a row for each conversion and not all touches.
 CREATE TABLE views.conversion (
     lead_id     text        COLLATE "C" NOT NULL,
