@@ -144,7 +144,7 @@ func TestImports_Layers(t *testing.T) {
 		{
 			[]string{"command/worker/..."},
 			slices.Concat(readers, []string{
-				"command", "command/leadfile", "command/worker/...", "eventstore/migration", "projection/...", "query",
+				"command", "command/leadfile", "command/worker/...", "projection/...", "query",
 			}),
 		},
 	} {

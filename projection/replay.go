@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -310,7 +309,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
 	config.AfterConnect = r.asOwner
 	b := &builder{Replay: r, projector: p, filter: p.Filter(), schema: into, temporary: task == verifying}
-	if b.conn, err = migration.Connect(ctx, config); err != nil {
+	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
 		return nil, err
 	}
 	if err := b.lease(ctx); err != nil {
@@ -573,7 +572,7 @@ func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
 		// A synchronized scan would start in the middle of a table, and rows that are in order would have to be sorted.
 		"synchronize_seqscans": "off",
 	})
-	return migration.NewPool(ctx, config)
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // finishCopy creates statistics and indexes, which only readers need, and fills the derived tables of a copy that

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -136,7 +135,7 @@ func (r *Runner) Run(ctx context.Context) {
 	if !r.shared {
 		defer r.leases.Close()
 	}
-	pool, err := migration.NewPool(ctx, r.config)
+	pool, err := pgxpool.NewWithConfig(ctx, r.config)
 	if err != nil { // it does not connect yet
 		panic(err)
 	}
@@ -485,7 +484,7 @@ func (a *analyzer) run(ctx context.Context, log *slog.Logger, tables []string, w
 		return err
 	}
 	defer func() { <-a.sem }()
-	conn, err := migration.Connect(ctx, a.config)
+	conn, err := pgx.ConnectConfig(ctx, a.config)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,6 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
 	// the transaction that holds the lock is idle while goose runs
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
-	setAfterConnect(config.ConnConfig)
 	db := stdlib.OpenDB(*config.ConnConfig)
 	defer db.Close()
 	var encoding string

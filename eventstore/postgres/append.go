@@ -15,7 +15,6 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 const (
@@ -378,7 +377,7 @@ func connectWithoutCancel(ctx context.Context, config *pgx.ConnConfig) (*pgx.Con
 		return dial(ctx, network, address)
 	}
 	defer connected.Store(true)
-	return migration.Connect(ctx, config)
+	return pgx.ConnectConfig(ctx, config)
 }
 
 func (w *writer) disconnect() {

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 // channel is the channel of notifications about appends.
@@ -96,7 +95,7 @@ func (n *notifier) connect(ctx context.Context) (err error) {
 	if n.conn != nil {
 		return nil
 	}
-	if n.conn, err = migration.Connect(ctx, n.config); err == nil {
+	if n.conn, err = pgx.ConnectConfig(ctx, n.config); err == nil {
 		n.backend.Store(n.conn.PgConn().PID())
 	}
 	return err
@@ -199,7 +198,7 @@ func (l Listener) listen(ctx context.Context) (connected bool, err error) {
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		notified = notified || l.Ignore == nil || !l.Ignore(n.PID)
 	}
-	conn, err := migration.Connect(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return false, err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -95,7 +94,7 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	config := pool.ConnConfig
 	schema.Session(config)
 	config.RuntimeParams["application_name"] = "leadlog copy-log"
-	return migration.Connect(ctx, config)
+	return pgx.ConnectConfig(ctx, config)
 }
 
 // moveViews blocks services, copies the last events, compares both logs, and translates all positions.

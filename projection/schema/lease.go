@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
-	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 // A lease is held by a session and ends with it: see the schema lease. Its name says what its holder does.
@@ -106,7 +105,7 @@ func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session == nil {
-		conn, err := migration.Connect(ctx, l.config)
+		conn, err := pgx.ConnectConfig(ctx, l.config)
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore/esdb"
-	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -46,17 +45,6 @@ func (d Database) open(ctx context.Context, options pgdev.Options) (
 	}
 	views = withConnectDefaults(views)
 	events = cmp.Or(LogAddress(d.EventstoreURL), views)
-	if private != nil {
-		return views, events, private, nil
-	}
-	if err := migration.CheckPooler(ctx, views); err != nil {
-		return "", "", nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
-	}
-	if events != views && !esdb.Understands(events) {
-		if err := migration.CheckPooler(ctx, events); err != nil {
-			return "", "", nil, fmt.Errorf("LEADLOG_EVENTSTORE_URL: %w", err)
-		}
-	}
 	return views, events, private, nil
 }
 

@@ -151,8 +151,8 @@ func TestCommands_IgnoreDatabaseSettings(t *testing.T) {
 		`idle_in_transaction_session_timeout = 1`, `standard_conforming_strings = off`, `client_encoding = 'LATIN1'`,
 		`default_transaction_isolation = 'serializable'`, `TimeZone = 'Asia/Kolkata'`, `DateStyle = 'SQL, DMY'`,
 		`search_path = 'none'`,
-		// The last. A session sets its own value after connecting, and the commands below take longer than this.
-		`bytea_output = 'escape'`, `IntervalStyle = 'sql_standard'`, `idle_session_timeout = '2s'`,
+		// the last, because it also ends sessions of this loop
+		`bytea_output = 'escape'`, `IntervalStyle = 'sql_standard'`, `idle_session_timeout = 10`,
 	} {
 		require.NoError(t,
 			inDatabase(t.Context(), t, settings["LEADLOG_DATABASE_URL"],

@@ -25,7 +25,6 @@ import (
 	"github.com/leadlog/leadlog/command/worker/outbound"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
@@ -273,7 +272,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	config := c.config.Copy()
 	// any role can notify, so the payload is ignored
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true }
-	conn, err := migration.Connect(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
