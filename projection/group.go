@@ -153,6 +153,16 @@ func (g *group) start() eventstore.Start {
 	return eventstore.Start{After: first.taken, Since: since, Filter: Union(projectors), Stored: true}
 }
 
+// whileHeld returns a context that ends with the session of any member, whose lease is lost when its connections hang: a
+// statement on one of these would not return.
+func (g *group) whileHeld() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(g.ctx)
+	for _, s := range g.members {
+		context.AfterFunc(s.ctx, cancel)
+	}
+	return ctx, cancel
+}
+
 // page waits for events and applies them. It reports whether the views are behind.
 func (g *group) page(wait context.Context, f *eventstore.Follower) (behind bool) {
 	limit := g.pace.batch
@@ -263,6 +273,8 @@ type memberStep struct {
 
 // apply writes the steps in one transaction. The sessions of those that fail leave.
 func (g *group) apply(of []memberStep, live bool, began time.Time) {
+	ctx, cancel := g.whileHeld()
+	defer cancel()
 	steps := make([]step, len(of))
 	for i, m := range of {
 		m.session.applying(m.batch, live)
@@ -271,7 +283,7 @@ func (g *group) apply(of []memberStep, live bool, began time.Time) {
 		}
 	}
 	for len(steps) > 0 {
-		failed, err := commit(g.ctx, g.pool, steps)
+		failed, err := commit(ctx, g.pool, steps)
 		if err == nil {
 			break
 		}
@@ -296,10 +308,12 @@ func (g *group) apply(of []memberStep, live bool, began time.Time) {
 
 // maintain runs steps of maintenance of each view in turn, until an event is appended.
 func (g *group) maintain(f *eventstore.Follower) {
+	ctx, cancel := g.whileHeld()
+	defer cancel()
 	for again := true; again; again = again && f.Idle() {
 		again = false
 		for _, s := range slices.Clone(g.members) {
-			done, err := s.maintain(g.ctx)
+			done, err := s.maintain(ctx)
 			if again = again || done; err != nil {
 				g.leave(s, err)
 			}
