@@ -388,6 +388,12 @@ CREATE TABLE views.spend (
 CREATE INDEX spend_day ON views.spend (account, day, source, utm_source, utm_medium, utm_campaign, position DESC);
 
 COMMENT ON TABLE views.spend IS 'What days of advertising cost, in the order of the log: of a day and key the last row up to a position counts.';
+COMMENT ON COLUMN views.spend.position IS 'Of the event on the log.';
+COMMENT ON COLUMN views.spend.account IS 'The account that paid.';
+COMMENT ON COLUMN views.spend.day IS 'The day, in UTC.';
+COMMENT ON COLUMN views.spend.utm_source IS 'utm_source of the key; empty: it has none.';
+COMMENT ON COLUMN views.spend.utm_medium IS 'utm_medium of the key; empty: it has none.';
+COMMENT ON COLUMN views.spend.utm_campaign IS 'utm_campaign of the key; empty: it has none.';
 COMMENT ON COLUMN views.spend.ordinal IS 'Of the row in its event.';
 COMMENT ON COLUMN views.spend.at IS 'When it was recorded.';
 COMMENT ON COLUMN views.spend.source IS 'Empty: the key has none, and so in the columns behind.';
