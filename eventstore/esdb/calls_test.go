@@ -2,7 +2,6 @@ package esdb_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,8 +65,8 @@ func TestAppend_CallsPerCapture(t *testing.T) {
 			of := func(n int) float64 { return float64(n) / (callers * each) }
 			appended, together := of(server.Appends()-appends), of(server.RecordCalls()-records)
 			read := of(server.Calls()-calls) - appended - together
-			t.Log(fmt.Sprintf("a capture: %.2f appends, %.2f calls of AppendRecords, %.3f reads, %.2f events sent",
-				appended, together, read, of(server.Sent()-sent)))
+			t.Logf("a capture: %.2f appends, %.2f calls of AppendRecords, %.3f reads, %.2f events sent",
+				appended, together, read, of(server.Sent()-sent))
 			require.InDelta(t, test.appends, appended, 0.1)
 			require.LessOrEqual(t, together, 0.3)
 			require.LessOrEqual(t, read, 0.5)
