@@ -541,7 +541,7 @@ func (s stranger) body(source string) string {
 		"metadata":{"source":%[3]q,"userAgent":"%[2]s-browser","utm_content":"%[2]s-utm"}}`, s.phone, s.name, source)
 }
 
-// Two strangers were one lead, by a contact or by a join, and are told apart. The erasure of either leaves nothing of
+// Two strangers were one lead, by a contact or by a join, and are split. The erasure of either leaves nothing of
 // the person in any table of the database, and everything of the other.
 func TestEraseLead_AfterSplit(t *testing.T) {
 	t.Parallel()
