@@ -50,7 +50,13 @@ func (s Schema) Up(ctx context.Context, url string) error {
 	config.ConnConfig.RuntimeParams["statement_timeout"] = "0"
 	// the transaction that holds the lock is idle while goose runs
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
-	db := stdlib.OpenDB(*config.ConnConfig)
+	config.MaxConns = 4 // one holds the lock while goose uses others
+	pool, err := NewPool(ctx, config)
+	if err != nil {
+		return fmt.Errorf("database pool: %w", err)
+	}
+	defer pool.Close()
+	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
 	var encoding string
 	if err := db.QueryRowContext(ctx, `SHOW server_encoding`).Scan(&encoding); err != nil {

@@ -28,7 +28,7 @@ func TestSetSession_WaitsForLocks(t *testing.T) {
 	config, err := pgx.ParseConfig(url)
 	require.NoError(t, err)
 	SetSession(config)
-	conn, err := pgx.ConnectConfig(t.Context(), config)
+	conn, err := Connect(t.Context(), config)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	waited := make(chan error)
