@@ -186,34 +186,29 @@ func (a *appending) transact(ctx context.Context) (eventstore.Position, error) {
 	return position, nil
 }
 
-// findTails finds the tails of the written and the checked streams, if possible in the cache. The error is errRefused
-// if one is not as expected.
+// findTails finds the tails of the written and the checked streams: in the cache, or by reading them at once. The error
+// is errRefused if one is not as expected.
 func (a *appending) findTails(ctx context.Context) error {
-	n := len(a.writes)
-	return concurrently(n+len(a.checks), func(i int) error {
-		if i < n {
-			return a.findTarget(ctx, &a.writes[i])
+	var reads []func() error
+	for i := range a.writes {
+		w := &a.writes[i]
+		known, ok := a.cachedTail(w.Stream, w.Expect)
+		if w.tail = known; !ok {
+			reads = append(reads, func() error { return a.findEnd(ctx, w, "") })
 		}
-		return a.findChecked(ctx, &a.checks[i-n])
-	})
+	}
+	for i := range a.checks {
+		c := &a.checks[i]
+		known, ok := a.cachedTail(c.Stream, c.Expect)
+		if c.Number = known.number; !ok {
+			reads = append(reads, func() error { return a.readChecked(ctx, c) })
+		}
+	}
+	return concurrently(len(reads), func(i int) error { return reads[i]() })
 }
 
-func (a *appending) findTarget(ctx context.Context, w *target) error {
-	if w.Expect == eventstore.Any {
-		return a.findEnd(ctx, w, "")
-	}
-	if known, ok := a.cachedTail(w.Stream, w.Expect); ok {
-		w.tail = known
-		return nil
-	}
-	return a.findEnd(ctx, w, "")
-}
-
-func (a *appending) findChecked(ctx context.Context, c *check) error {
-	if known, ok := a.cachedTail(c.Stream, c.Expect); ok {
-		c.Number = known.number
-		return nil
-	}
+// readChecked reads the tail of a checked stream.
+func (a *appending) readChecked(ctx context.Context, c *check) error {
 	return a.retryTransient(ctx, func(ctx context.Context) error {
 		for {
 			t, err := a.readTail(ctx, c.Stream)
@@ -231,9 +226,10 @@ func (a *appending) findChecked(ctx context.Context, c *check) error {
 }
 
 // cachedTail returns a stream's cached tail, if it is at the revision that an append expects. A stream that is expected
-// to be new is presumed to be. If the cache is outdated, the append conflicts, and the retry reads the tail.
+// to be new is presumed to be. If the cache is outdated, the append conflicts, and the retry reads the tail. A stream of
+// which nothing is expected is always read: it may have the events already.
 func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail, bool) {
-	if a.failed > 0 {
+	if a.failed > 0 || expect == eventstore.Any {
 		return tail{}, false
 	}
 	known, ok := a.tails.get(stream)
@@ -244,7 +240,7 @@ func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail,
 }
 
 // findEnd reads the tail of a written stream, and waits until no transaction is pending on it. The holder is the
-// append's own transaction if it has placed locks, otherwise empty.
+// append's own transaction if it has appended locks, otherwise empty.
 func (a *appending) findEnd(ctx context.Context, w *target, holder string) error {
 	return a.retryTransient(ctx, func(ctx context.Context) (err error) {
 		for {
@@ -302,7 +298,7 @@ func (a *appending) lockAll(ctx context.Context, transaction string, size int) e
 			return nil
 		}
 		l := lock{Transaction: transaction, Home: home.Stream, Slot: home.tail.number, Index: first[i], Size: size}
-		err := a.placeLocks(ctx, &a.writes[i], l)
+		err := a.appendLocks(ctx, &a.writes[i], l)
 		if err == nil {
 			locked.Store(true)
 		}
@@ -316,8 +312,8 @@ func (a *appending) lockAll(ctx context.Context, transaction string, size int) e
 	return err
 }
 
-// placeLocks appends a lock for each event of a write to its stream.
-func (a *appending) placeLocks(ctx context.Context, w *target, first lock) error {
+// appendLocks appends a lock for each event of a write to its stream.
+func (a *appending) appendLocks(ctx context.Context, w *target, first lock) error {
 	for {
 		locks := make([]client.EventData, len(w.Events))
 		for i, e := range w.Events {
@@ -393,8 +389,8 @@ func (a *appending) confirm(ctx context.Context, at eventstore.Position) error {
 	}
 	return concurrently(len(a.checks), func(i int) error {
 		return a.retryTransient(ctx, func(ctx context.Context) error {
-			held, err := a.held(ctx, a.checks[i], at)
-			if err == nil && !held {
+			satisfied, err := a.satisfied(ctx, a.checks[i], at)
+			if err == nil && !satisfied {
 				a.tails.remove(a.checks[i].Stream)
 				return errRefused
 			}

@@ -1,7 +1,6 @@
 package esdb_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,26 +28,9 @@ func TestAppend_CallsPerCapture(t *testing.T) {
 			}
 			store := open(t, esdb.Options{URL: server.URL(), Poll: testTimeout})
 			begin := mustAppend(t, store, start("token-1", fact(`{}`)), start("account-1", fact(`{}`)))
-			ctx, cancel := context.WithCancel(within(t))
-			defer cancel()
-			caughtUp := make(chan struct{})
-			var running errgroup.Group
-			running.Go(func() error {
-				for page, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
-					if ctx.Err() != nil {
-						return nil
-					}
-					if err != nil {
-						return err
-					}
-					if page.Position == begin {
-						close(caughtUp)
-					}
-				}
-				return nil
-			})
-			<-caughtUp
+			stop := subscribe(t, store, begin)
 			const callers, each = 64, 30
+			ctx := within(t)
 			calls, appends, records, sent := server.Calls(), server.Appends(), server.RecordCalls(), server.Sent()
 			var capturing errgroup.Group
 			for i := range callers {
@@ -72,8 +54,7 @@ func TestAppend_CallsPerCapture(t *testing.T) {
 			require.LessOrEqual(t, read, 0.5)
 			require.LessOrEqual(t, of(server.Sent()-sent), test.sent)
 			require.Zero(t, server.CutOff())
-			cancel()
-			require.NoError(t, running.Wait())
+			stop()
 		})
 	}
 }

@@ -18,9 +18,10 @@ import (
 
 // connection provides a client of the library and replaces it when its connection is lost.
 //
-// The library's connection (as of v4.2.0) is a goroutine, to which every call sends over an unbuffered channel. While
-// the goroutine discovers a node, calls wait and ignore their contexts. When discovery fails, the goroutine ends: later
-// calls fail, and calls that are about to send wait forever. Closing the client makes those panic. Therefore:
+// The library's connection is a goroutine, to which every call sends over an unbuffered channel. While the goroutine
+// discovers a node, calls wait and ignore their contexts. When discovery fails, the goroutine ends: later calls fail,
+// and calls that are about to send wait forever. Closing the client makes those panic. This is so in v4.2.0, the last
+// release; its successor KurrentDB-Client-Go has mended it by v1.4.2. Therefore:
 //   - every call runs in its own goroutine, which is abandoned when the call's context ends;
 //   - a client that has not found a node yet has one call at a time, and the others wait outside;
 //   - a client that lost its node gets no more calls, and is replaced after a backoff;
@@ -73,7 +74,7 @@ type visit struct {
 // enter starts a visit. left ends it.
 func (c *connection) enter(ctx context.Context) (*visit, error) {
 	for {
-		l, err := c.take(ctx)
+		l, err := c.connect(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -97,8 +98,8 @@ func (c *connection) enter(ctx context.Context) (*visit, error) {
 	}
 }
 
-// take returns the current link. If there is none, it creates one after the backoff.
-func (c *connection) take(ctx context.Context) (*link, error) {
+// connect returns the current link. If there is none, it creates one after the backoff.
+func (c *connection) connect(ctx context.Context) (*link, error) {
 	for {
 		c.mu.Lock()
 		l, closed, wait := c.current, c.closed, time.Until(c.earliest)

@@ -22,7 +22,7 @@
 //     token-01M7                                             └─ commit record: token-01M7 at 3?
 //
 //     - A lock is a record without payload, one for each event that belongs to a stream other than the home. It
-//     names the home, the transaction, and the slot: the place on the home that the transaction is about to take.
+//     names the home, the transaction, and the slot: the revision of the home that the transaction is about to take.
 //     - One call appends all events to the home, at the slot. An event's metadata has its own stream and its revision
 //     there. The last event is the commit record, whose metadata has the checks.
 //     - A lock is decided once the slot is taken: committed if by the events of its own transaction, aborted if by

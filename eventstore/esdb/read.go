@@ -75,7 +75,7 @@ func (s *Store) readOn(
 			return from, m.err
 		}
 		end.number = m.record.number
-		events, commit, err := records.take(ctx, m.record)
+		events, commit, err := records.resolve(ctx, m.record)
 		if err != nil {
 			return from, err
 		}

@@ -54,7 +54,7 @@ type Store struct {
 	decisions *cache[slot, *decision]
 	verdicts  *cache[eventstore.Position, bool] // by the position of the commit record
 	observed  *observed
-	behind    eventstore.Batcher[place, []*record]
+	behind    eventstore.Batcher[streamRevision, []*record]
 	seen      atomic.Uint64 // position of the newest record that was read or written
 	latency   latency
 	queue     *eventstore.Queue
@@ -103,7 +103,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 
 		shortestGrace: shortestGrace,
 	}
-	s.behind = eventstore.Batcher[place, []*record]{
+	s.behind = eventstore.Batcher[streamRevision, []*record]{
 		Query: s.readBehind, Concurrency: 4, MaxBatch: 256, Timeout: s.timeout / 2,
 	}
 	s.queue = eventstore.NewQueue(s.appendGroup, eventstore.QueueOptions{

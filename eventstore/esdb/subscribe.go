@@ -20,10 +20,8 @@ func (s *Store) Subscribe(
 	return func(yield func(eventstore.Page, error) bool) {
 		within, cancel := s.within(ctx)
 		defer cancel()
-		r := &reader{
-			store: s, filter: filter, yield: yield, at: after, read: after,
-			ends: newCache(endsBytes, func(stream string, _ eventstore.Expected) int { return len(stream) }),
-		}
+		r := s.reader(after, filter, yield)
+		r.observed = s.observed
 		if err := r.run(within); !errors.Is(err, errStopped) {
 			if ended := ctx.Err(); ended != nil {
 				err = ended
@@ -48,6 +46,8 @@ const (
 
 	// lookPage is how many events of $all a reader reads in one call.
 	lookPage = 1000
+	// firstLook is how many it reads first if it looks for what is before a position.
+	firstLook = 2
 
 	// endsBytes bounds a reader's cache of the ends of streams.
 	endsBytes = 8 << 20
@@ -69,15 +69,25 @@ type reader struct {
 	page   []eventstore.Recorded // to be yielded
 	bytes  int                   // of payload, in the page
 
+	observed *observed                           // nil for a reader that is not a subscription
 	caughtUp bool                                // it has reached the end of the log; before that, pages are filled
 	batch    []*record                           // of an append whose commit record was not received yet
 	ends     *cache[string, eventstore.Expected] // of streams, as of read
 	// position up to which records are in the page, in the batch or yielded
-	read eventstore.Position
-	head eventstore.Position // position that is known to have an event of this log
-	seen eventstore.Position // value of read at the last call of Head
-	held eventstore.Position // a checkpoint that does not count yet; 0: none
-	join bool                // the server has caught up, and has sent no event since
+	read     eventstore.Position
+	head     eventstore.Position // position that is known to have an event of this log
+	seen     eventstore.Position // value of read at the last call of Head
+	unproven eventstore.Position // a checkpoint that does not count yet; 0: none
+	join     bool                // the server has caught up, and has sent no event since
+}
+
+func (s *Store) reader(
+	after eventstore.Position, filter eventstore.Filter, yield func(eventstore.Page, error) bool,
+) *reader {
+	return &reader{
+		store: s, filter: filter, yield: yield, at: after, read: after,
+		ends: newCache(endsBytes, func(stream string, _ eventstore.Expected) int { return len(stream) }),
+	}
 }
 
 // run reads until an error.
@@ -105,13 +115,13 @@ func (r *reader) follow(ctx context.Context) error {
 		return err
 	}
 	defer f.stop()
-	r.held, r.join, r.caughtUp = 0, false, false
+	r.unproven, r.join, r.caughtUp = 0, false, false
 	quiet := time.NewTimer(r.store.poll)
 	defer quiet.Stop()
 	for {
 		select {
 		case m := <-f.messages:
-			if err := r.take(ctx, m); err != nil {
+			if err := r.handle(ctx, m); err != nil {
 				return err
 			}
 			continue
@@ -125,7 +135,7 @@ func (r *reader) follow(ctx context.Context) error {
 		quiet.Reset(r.store.poll)
 		select {
 		case m := <-f.messages:
-			err = r.take(ctx, m)
+			err = r.handle(ctx, m)
 		case <-quiet.C:
 			r.caughtUp = true // servers before 23.10 do not send CaughtUp
 			err = r.look(ctx, 0)
@@ -199,24 +209,24 @@ func (r *reader) receive(server *client.Subscription) message {
 	return message{} // the server fell behind; it sends CaughtUp later
 }
 
-// take handles a message of the server.
-func (r *reader) take(ctx context.Context, m message) error {
+// handle handles a message of the server.
+func (r *reader) handle(ctx context.Context, m message) error {
 	switch {
 	case m.err != nil:
 		return ofAll(m.err)
 	case m.caughtUp:
-		r.held, r.join, r.caughtUp = 0, true, true
+		r.unproven, r.join, r.caughtUp = 0, true, true
 		return r.look(ctx, 0)
 	case m.checkpoint:
-		proven := r.held
-		if r.held = m.position; proven > r.read && proven < m.position {
+		proven := r.unproven
+		if r.unproven = m.position; proven > r.read && proven < m.position {
 			r.read = proven
 		}
 		return nil
 	case m.position == 0:
 		return nil
 	}
-	r.held = 0
+	r.unproven = 0
 	if r.join {
 		r.join = false
 		if err := r.look(ctx, m.position); err != nil {
@@ -254,26 +264,26 @@ func (r *reader) complete(ctx context.Context, appended []*record) error {
 	for _, c := range commit.checks {
 		end, known := r.ends.get(c.Stream)
 		if !known {
-			held, err := r.store.held(ctx, c, commit.Position)
+			satisfied, err := r.store.satisfied(ctx, c, commit.Position)
 			if err != nil {
 				return err
 			}
-			if !held {
-				r.store.observed.note(r, nil, commit.Position)
+			if !satisfied {
+				r.note(nil, commit.Position)
 				return nil
 			}
 			end = c.Expect
 			r.ends.add(c.Stream, end)
 		}
 		if end != c.Expect {
-			r.store.observed.note(r, nil, commit.Position)
+			r.note(nil, commit.Position)
 			return nil
 		}
 	}
 	for _, e := range appended {
 		r.ends.add(e.Stream, eventstore.At(e.Revision))
 	}
-	r.store.observed.note(r, appended, commit.Position)
+	r.note(appended, commit.Position)
 	r.head = commit.Position
 	for _, e := range appended {
 		if e.Position > r.at && r.filter.Matches(e.Stream, e.Type) {
@@ -285,6 +295,13 @@ func (r *reader) complete(ctx context.Context, appended []*record) error {
 		return nil
 	}
 	return r.progress(commit.Position)
+}
+
+// note tells appends of the events of a valid append, or of none, up to a position.
+func (r *reader) note(events []*record, to eventstore.Position) {
+	if r.observed != nil {
+		r.observed.note(r, events, to)
+	}
 }
 
 // progress yields the page, with the position up to which the log was read.
@@ -322,26 +339,31 @@ func (r *reader) mark() error {
 	return r.progress(progress)
 }
 
-// look reads $all from the reader's position: one page, and further pages until a position is reached.
+// look reads $all from the reader's position: one page or, if a position is given, until it is reached. That position
+// is mostly the next, and the subscription sends what follows it, so the first pages are small.
 func (r *reader) look(ctx context.Context, until eventstore.Position) error {
-	for {
-		n, err := r.pollOnce(ctx)
+	count := uint64(lookPage)
+	if until > 0 {
+		count = firstLook
+	}
+	for ; ; count = min(4*count, lookPage) {
+		n, err := r.pollOnce(ctx, count)
 		if err != nil {
 			return err
 		}
-		if n < lookPage || r.read >= until {
+		if n < count || r.read >= until {
 			return r.report(ctx)
 		}
 	}
 }
 
-// pollOnce reads one page and returns its number of events.
-func (r *reader) pollOnce(ctx context.Context) (n int, err error) {
+// pollOnce reads a page of up to count events, and returns their number. The first is the one at the reader's position.
+func (r *reader) pollOnce(ctx context.Context, count uint64) (n uint64, err error) {
 	f, err := r.store.readFlow(ctx, func(ctx context.Context, c *link) (*client.ReadStream, error) {
 		if r.store.leader {
 			ctx = onLeader(ctx)
 		}
-		return c.ReadAll(ctx, client.ReadAllOptions{Direction: client.Forwards, From: r.from()}, lookPage)
+		return c.ReadAll(ctx, client.ReadAllOptions{Direction: client.Forwards, From: r.from()}, count)
 	}, r.store.isOfLog)
 	if err != nil {
 		return 0, err

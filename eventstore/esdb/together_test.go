@@ -61,6 +61,34 @@ func occupy(t *testing.T, server *esdbtest.Server, store *esdb.Store) func() {
 	}
 }
 
+// subscribe subscribes to the log and returns once the subscription has reached a position. Stop ends it.
+func subscribe(t *testing.T, store *esdb.Store, position eventstore.Position) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(within(t))
+	t.Cleanup(cancel)
+	reached := make(chan struct{})
+	var running errgroup.Group
+	running.Go(func() error {
+		for page, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if page.Position == position {
+				close(reached)
+			}
+		}
+		return nil
+	})
+	<-reached
+	return func() {
+		cancel()
+		require.NoError(t, running.Wait())
+	}
+}
+
 func TestAppendRecords_OneCall(t *testing.T) {
 	t.Parallel()
 	server, store := openUpgraded(t)
@@ -88,25 +116,9 @@ func TestAppendRecords_Group(t *testing.T) {
 	t.Parallel()
 	server, store := openUpgraded(t)
 	first := mustAppend(t, store, start("token-1", fact(`{}`)), start("account-1", fact(`{}`)))
-	following := make(chan struct{})
-	ctx, cancel := context.WithCancel(within(t))
-	var running errgroup.Group
-	running.Go(func() error {
-		for page, err := range store.Subscribe(ctx, 0, eventstore.Filter{}) {
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if page.Position == first {
-				close(following)
-			}
-		}
-		return nil
-	})
-	<-following
+	stop := subscribe(t, store, first)
 	const captures = 64
+	ctx := within(t)
 	release := occupy(t, server, store)
 	before, reads := server.RecordCalls(), server.Calls()
 	positions := make([]eventstore.Position, captures)
@@ -125,8 +137,7 @@ func TestAppendRecords_Group(t *testing.T) {
 	for i, position := range positions {
 		require.Equal(t, position, read(t, store, fmt.Sprint("lead-", i))[0].Position)
 	}
-	cancel()
-	require.NoError(t, running.Wait())
+	stop()
 }
 
 // Without a subscription the positions of a group are read.

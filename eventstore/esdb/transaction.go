@@ -13,7 +13,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 )
 
-// slot is the place on its home that a transaction must take to commit.
+// slot is the revision of its home that a transaction must take to commit.
 type slot struct {
 	home        string
 	after       eventstore.Expected
@@ -57,9 +57,9 @@ type resolver struct {
 	pending *record   // the first lock of an undecided transaction
 }
 
-// take returns the stream's events that a record completes, and the commit record of their append. The caller validates
+// resolve returns the stream's events that a record completes, and the commit record of their append. The caller validates
 // the append.
-func (v *resolver) take(ctx context.Context, r *record) (events []*record, commit *record, err error) {
+func (v *resolver) resolve(ctx context.Context, r *record) (events []*record, commit *record, err error) {
 	switch {
 	case v.pending != nil && r.of(v.pending):
 		// it may have been decided since, but the events of an append are yielded all or none
@@ -105,11 +105,11 @@ func (s *Store) valid(ctx context.Context, commit *record) (bool, error) {
 		return verdict, nil
 	}
 	for _, c := range commit.checks {
-		held, err := s.held(ctx, c, commit.Position)
+		satisfied, err := s.satisfied(ctx, c, commit.Position)
 		if err != nil {
 			return false, err
 		}
-		if !held {
+		if !satisfied {
 			s.verdicts.add(commit.Position, false)
 			return false, nil
 		}
@@ -140,8 +140,8 @@ func (p span) union(o span) span {
 	return p
 }
 
-// place is a number in a stream on the server.
-type place struct {
+// streamRevision is a number in a stream on the server.
+type streamRevision struct {
 	stream string
 	number eventstore.Expected
 }
@@ -149,9 +149,9 @@ type place struct {
 // behindPage is how many records after a checked one are read at a time. Usually there is none.
 const behindPage = 16
 
-// held reports whether a check held just before a position of the log: whether no valid append before the position has
-// an event of the stream after the checked one. Later decisions do not matter, so no check waits for another.
-func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool, error) {
+// satisfied reports whether a check held just before a position of the log: whether no valid append before the position
+// has an event of the stream after the checked one. Later decisions do not matter, so no check waits for another.
+func (s *Store) satisfied(ctx context.Context, c check, at eventstore.Position) (bool, error) {
 	if known, ok := s.observed.span(c.Stream); ok && known.covers(at) {
 		return known.end == c.Expect, nil
 	}
@@ -170,7 +170,7 @@ func (s *Store) held(ctx context.Context, c check, at eventstore.Position) (bool
 func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, found *span) (bool, error) {
 	records := resolver{Store: s, stream: c.Stream}
 	for next := c.Number + 1; ; next += behindPage {
-		page, err := s.behind.Do(ctx, place{c.Stream, next})
+		page, err := s.behind.Do(ctx, streamRevision{c.Stream, next})
 		if err != nil {
 			return false, err
 		}
@@ -179,7 +179,7 @@ func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, foun
 				found.until = min(found.until, r.Position)
 				return false, nil
 			}
-			events, commit, err := records.take(ctx, r)
+			events, commit, err := records.resolve(ctx, r)
 			if err != nil {
 				return false, err
 			}
@@ -200,13 +200,13 @@ func (s *Store) moved(ctx context.Context, c check, at eventstore.Position, foun
 	}
 }
 
-// readBehind reads the records after each of the places. Duplicate places are read once.
-func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, error) {
-	pages := make([][]*record, len(places))
-	failures := make([]error, len(places))
-	first := make(map[place]int, len(places))
+// readBehind reads the records after each of the starts. Duplicate starts are read once.
+func (s *Store) readBehind(ctx context.Context, starts []streamRevision) ([][]*record, error) {
+	pages := make([][]*record, len(starts))
+	failures := make([]error, len(starts))
+	first := make(map[streamRevision]int, len(starts))
 	var reading sync.WaitGroup
-	for i, p := range places {
+	for i, p := range starts {
 		if _, twice := first[p]; twice {
 			continue
 		}
@@ -217,7 +217,7 @@ func (s *Store) readBehind(ctx context.Context, places []place) ([][]*record, er
 		})
 	}
 	reading.Wait()
-	for i, p := range places {
+	for i, p := range starts {
 		if failures[i] != nil {
 			return nil, failures[i]
 		}
@@ -286,7 +286,7 @@ func (s *Store) backwards(ctx context.Context, stream string, count uint64, yiel
 		for _, r := range page {
 			t.number = max(t.number, r.number)
 			switch {
-			case t.pending != nil && r.of(t.pending): // as in resolver.take
+			case t.pending != nil && r.of(t.pending): // as in resolver.resolve
 				t.pending = r
 			case r.closed:
 			case r.lock != nil:
@@ -339,7 +339,7 @@ const (
 // grace returns how long to wait for another append's undecided transaction before its slot is closed. It doubles with
 // each failed attempt, so that two appends on a busy machine do not abort each other forever.
 //
-// The holder is the append's own transaction if it has placed locks, otherwise empty. Two holders may wait for each
+// The holder is the append's own transaction if it has appended locks, otherwise empty. Two holders may wait for each
 // other, and if both waited equally long, each would abort the other. So the older holder waits an eighth: the younger
 // one is aborted, and the older one commits. An append without locks delays no other and waits the whole grace, so that
 // it does not abort a younger transaction that is only slow.

@@ -147,13 +147,13 @@ func TestResolver_EventAfterPendingLock(t *testing.T) {
 		return page
 	}
 	v := resolver{Store: reader.Store, stream: "y"}
-	events, _, err := v.take(t.Context(), records()[0])
+	events, _, err := v.resolve(t.Context(), records()[0])
 	require.NoError(t, err)
 	require.Empty(t, events)
 	commit()
 	_, err = reader.Append(t.Context(), write("y", eventstore.At(1), 1))
 	require.NoError(t, err)
-	_, _, err = v.take(t.Context(), records()[2])
+	_, _, err = v.resolve(t.Context(), records()[2])
 	require.ErrorIs(t, err, errMoved)
 }
 

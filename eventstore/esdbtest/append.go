@@ -52,10 +52,10 @@ func (s *Server) reply(
 	stream streams.Streams_AppendServer, options *streams.AppendReq_Options, expected int64, decided verdict,
 ) error {
 	switch {
-	case s.faults.lostReplies.take():
+	case s.faults.lostReplies.spend():
 		s.Drop()
 		return status.Error(codes.Unavailable, "the reply is lost")
-	case s.faults.unknownReplies.take():
+	case s.faults.unknownReplies.spend():
 		return stream.SendAndClose(&streams.AppendResp{})
 	case decided.wrong:
 		return stream.SendAndClose(&streams.AppendResp{Result: &streams.AppendResp_WrongExpectedVersion_{

@@ -241,7 +241,7 @@ func (s *Server) begin(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if s.faults.refusals.take() {
+	if s.faults.refusals.spend() {
 		return status.Error(codes.Code(s.faults.refusal.Load()), "Server Is Not Ready")
 	}
 	return nil
@@ -264,7 +264,7 @@ type budget struct{ left atomic.Int64 }
 
 func (b *budget) set(n int) { b.left.Store(int64(n)) }
 
-func (b *budget) take() bool {
+func (b *budget) spend() bool {
 	for {
 		left := b.left.Load()
 		if left <= 0 {

@@ -93,7 +93,7 @@ func (f *follower) caughtUp(v view) error {
 	if f.interval > 0 {
 		f.looked = 0
 		at := v.all[len(v.all)-1].position
-		if f.server.faults.farCheckpoints.take() {
+		if f.server.faults.farCheckpoints.spend() {
 			at = v.end
 			f.after = at
 		}

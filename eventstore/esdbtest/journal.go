@@ -31,20 +31,20 @@ type journal struct {
 	mu      sync.Mutex
 	all     []*record
 	streams map[string][]*record
-	ids     map[uuid.UUID]place // of events written since the start: the server's cache, which a restart clears
+	ids     map[uuid.UUID]location // of events written since the start: the server's cache, which a restart clears
 	end     uint64
 	grown   chan struct{} // closed by the next append
 }
 
-// place is the location of an event by id.
-type place struct {
+// location is the location of an event by id.
+type location struct {
 	stream   string
 	revision int64
 }
 
 // newJournal returns a journal with the system events of a new server.
 func newJournal() *journal {
-	j := &journal{streams: make(map[string][]*record), ids: make(map[uuid.UUID]place), grown: make(chan struct{})}
+	j := &journal{streams: make(map[string][]*record), ids: make(map[uuid.UUID]location), grown: make(chan struct{})}
 	j.put("$epoch-information", []proposal{{
 		id: uuid.New(), kind: "$epoch-information", json: true, data: []byte(`{}`),
 	}})
@@ -153,7 +153,7 @@ func (j *journal) write(stream string, e proposal) *record {
 	j.end = r.end
 	j.all = append(j.all, r)
 	j.streams[stream] = append(j.streams[stream], r)
-	j.ids[e.id] = place{stream, r.revision}
+	j.ids[e.id] = location{stream, r.revision}
 	return r
 }
 

@@ -57,7 +57,7 @@ func (r recordService) AppendRecords(
 		return nil, err
 	}
 	s.noise()
-	if s.faults.lostReplies.take() {
+	if s.faults.lostReplies.spend() {
 		s.Drop()
 		return nil, status.Error(codes.Unavailable, "the reply is lost")
 	}

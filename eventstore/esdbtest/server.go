@@ -52,7 +52,12 @@ type Server struct {
 // Start starts a single node without TLS, and stops it when the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{log: newJournal(), members: &members{}, scheme: "tls=false"}
+	return start(t, newJournal())
+}
+
+func start(t testing.TB, log *journal) *Server {
+	t.Helper()
+	s := &Server{log: log, members: &members{}, scheme: "tls=false"}
 	s.serve(t, nil)
 	s.members.join(s, true)
 	return s
