@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,8 +42,10 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 	if _, _, err := r.leadlog(ctx, env, "replay", "all"); err != nil {
 		return err
 	}
+	debug.SetGCPercent(400) // as leadlog serve sets it
 	reader := query.New(l.pool, l.opened)
 	types, _ := query.FeedTypes(event.FeedKinds(), nil)
+	feed, toCSV := []float64{}, map[string][]float64{} // a round each: events a second; Parquet to CSV by list
 	t := newTable("what", "rows", "a second", "processor time of one: program, PostgreSQL", "to CSV")
 	// measure adds a row, and returns how long the call took. The call returns the rows and, of a program that it ran,
 	// the processor time.
@@ -64,11 +67,11 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 			used = program - self
 		}
 		each := func(d time.Duration) string { return fmt.Sprintf("%.1f µs", d.Seconds()*1e6/rows) }
-		toCSV := ""
+		share := ""
 		if csv > 0 {
-			toCSV = times(csv / took)
+			share = times(csv / took)
 		}
-		t.row(what, count(rows), count(rows/took), each(used)+", "+each(database-before), toCSV)
+		t.row(what, count(rows), count(rows/took), each(used)+", "+each(database-before), share)
 		return took, err
 	}
 	for round := range b.Rounds {
@@ -84,16 +87,20 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if _, err := measure("feed, pages of 1,000", 0, func() (n float64, _ time.Duration, err error) {
+		var events float64
+		took, err := measure("feed, pages of 1,000", 0, func() (n float64, _ time.Duration, err error) {
 			for page := (query.FeedPage{More: true}); page.More; n += float64(len(page.Events)) {
 				if page, err = reader.Feed(ctx, account, types, page.End, 1000); err != nil {
 					return 0, 0, err
 				}
 			}
+			events = n
 			return n, 0, nil
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
+		feed = append(feed, events/took)
 		for _, what := range []string{"leads", "sources", "events"} {
 			var csv float64
 			for _, format := range []string{"csv", "ndjson", "parquet"} {
@@ -109,12 +116,20 @@ func (b *feedBenchmark) Run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				if format == "csv" {
+				switch format {
+				case "csv":
 					csv = took
+				case "parquet":
+					toCSV[what] = append(toCSV[what], csv/took)
 				}
 			}
 		}
 	}
+	t.print()
+	t = newSummary()
+	t.row("events of the change feed, in pages of 1,000", perSecond(median(feed)), perSecond(100_000))
+	t.row("exports of leads, sources, events: Parquet to CSV", times(median(toCSV["leads"]))+", "+
+		times(median(toCSV["sources"]))+", "+times(median(toCSV["events"])), "1")
 	t.print()
 	return nil
 }

@@ -135,6 +135,16 @@ func returning(known people, share float64) arrivals {
 	}
 }
 
+// consenting adds a consent to arrivals.
+func consenting(next arrivals) arrivals {
+	return func(buffer []byte) ([]byte, int) {
+		body, status := next(buffer)
+		return bytes.Replace(body, []byte(`"metadata":{`), []byte(`"metadata":{"consent":{"purpose":"whatsapp",`+
+			`"text":"Send me offers by WhatsApp","version":"3","url":"https://example.com/form","method":"checkbox"},`),
+			1), status
+	}
+}
+
 // wire is one keep-alive HTTP connection. It uses less processor time than net/http's client, on processors that the
 // service shares.
 type wire struct {

@@ -22,6 +22,7 @@ type benchmarks struct {
 	Webhooks    webhooksBenchmark    `cmd:"" help:"Webhook deliveries: rate, cost and latency."`
 	Intake      intakeBenchmark      `cmd:"" help:"Arrivals at an intake, beside the same captures by the API."`
 	Replay      replayBenchmark      `cmd:"" help:"Reading the log, building the views from it and verifying both, beside a COPY of its rows."`
+	Catchup     catchUpBenchmark     `cmd:"" help:"Captures while the views start empty and read the log, beside those after it."`
 	Feed        feedBenchmark        `cmd:"" help:"The change feed, and exports in every format."`
 	Reads       readsBenchmark       `cmd:"" help:"Routes and pages of a large account, beside those of a small one."`
 	Attribution attributionBenchmark `cmd:"" help:"Reports on conversions, beside a scan of the touches."`

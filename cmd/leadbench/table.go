@@ -7,6 +7,9 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // table is printed as Markdown, aligned.
@@ -21,6 +24,9 @@ func newTable(columns ...string) *table {
 	}
 	return &table{rows: [][]string{columns, rule}}
 }
+
+// newSummary is a table whose rows have the labels and aims of deploy/docs/performance.md.
+func newSummary() *table { return newTable("what", "figure", "aim") }
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
@@ -49,12 +55,16 @@ func ratio[T float64 | time.Duration](numerators, denominators []T) float64 {
 	return median(ratios)
 }
 
-func count(n float64) string     { return fmt.Sprintf("%.0f", n) }
-func times(ratio float64) string { return fmt.Sprintf("%.2f", ratio) }
+// count has thousands separators.
+func count(n float64) string {
+	return message.NewPrinter(language.English).Sprintf("%.0f", n)
+}
+
+func perSecond(rate float64) string { return count(rate) + " a second" }
+func times(ratio float64) string    { return fmt.Sprintf("%.2f", ratio) }
 func millis(d time.Duration) string {
 	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
 }
+func seconds(d time.Duration) string           { return fmt.Sprintf("%.1f s", d.Seconds()) }
 func mebibytes(n float64) string               { return fmt.Sprintf("%.0f MiB", n) }
-func atLeast(goal float64) string              { return fmt.Sprintf("≥ %g", goal) }
-func atMost(goal string) string                { return "≤ " + goal }
 func progress(format string, arguments ...any) { fmt.Fprintf(os.Stderr, format+"\n", arguments...) }
