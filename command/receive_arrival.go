@@ -133,7 +133,7 @@ type kept struct {
 	intake    eventstore.Write   // the check that its intake is as it was; zero without one
 	renewed   bool               // the facts before have new content
 	was       arrival.Arrival    // before; zero for a new one
-	ref       event.KeptArrival
+	ref       event.ArrivalRef
 	record    event.ArrivalQuarantined  // of a quarantine, without reasons
 	askPerson bool                      // as in ReceiveArrival
 	set       map[string]jsontext.Value // members of the body that a person has set
@@ -166,7 +166,7 @@ func (h *Handlers) newKept(
 	return &kept{
 		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: now,
 		before: []eventstore.Event{first}, intake: intake,
-		ref: event.KeptArrival{IntakeID: received.IntakeID, ArrivalID: id, ReceivedAt: received.ReceivedAt},
+		ref: event.ArrivalRef{IntakeID: received.IntakeID, ArrivalID: id, ReceivedAt: received.ReceivedAt},
 		record: event.ArrivalQuarantined{
 			IntakeID: received.IntakeID, TokenID: received.TokenID, ReceivedAt: received.ReceivedAt,
 			ExpiresAt: received.ExpiresAt,

@@ -200,7 +200,7 @@ func (a loadedArrival) caller(by Caller) Caller {
 func (a loadedArrival) again(by Caller, before ...eventstore.Event) *kept {
 	return &kept{
 		caller: by, stream: a.stream, expect: a.expect, since: a.UpdatedAt, before: before, was: a.Arrival,
-		ref: event.KeptArrival{IntakeID: a.IntakeID, ArrivalID: a.ID, ReceivedAt: a.ReceivedAt},
+		ref: event.ArrivalRef{IntakeID: a.IntakeID, ArrivalID: a.ID, ReceivedAt: a.ReceivedAt},
 		record: event.ArrivalQuarantined{
 			IntakeID: a.IntakeID, TokenID: a.TokenID, ReceivedAt: a.ReceivedAt, ExpiresAt: a.ExpiresAt,
 		},

@@ -112,7 +112,7 @@ func TestSources_JoinAtOneTime(t *testing.T) {
 	for _, l := range []struct{ id, agent string }{{from, "source"}, {into, "surviving"}} {
 		w.Append(t, "acme", event.LeadStream(l.id), event.LeadCreated{
 			LeadFields: event.LeadFields{Name: "N", Status: "new"}, Source: "api", UserAgent: l.agent,
-			KeptArrival: event.KeptArrival{ReceivedAt: projectiontest.Start},
+			ArrivalRef: event.ArrivalRef{ReceivedAt: projectiontest.Start},
 		})
 	}
 	source, joined, err := fold(t, w, event.LeadStream(into), lead.Evolve).Join("acme",

@@ -69,7 +69,7 @@ func TestLeadEvents_TimestampFormat(t *testing.T) {
 	first := projectiontest.Start.Add(200 * time.Millisecond)
 	w.Append(t, "acme", event.LeadStream(id), event.LeadCreated{
 		LeadFields: event.LeadFields{Name: "Asha", Phone: "+911", Status: "new"}, Source: "api",
-		KeptArrival: event.KeptArrival{ReceivedAt: first},
+		ArrivalRef: event.ArrivalRef{ReceivedAt: first},
 	})
 	w.Append(t, "acme", event.LeadStream(id), event.LeadJoined{From: w.NewID(), Was: event.LeadSnapshot{
 		CreatedAt: first,

@@ -78,10 +78,10 @@ func (l *Ledger) Add(fact *event.Fact, position int64) (leads []string) {
 	id := event.LeadID(fact.Stream)
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
-		l.arrive(id, fact, position, data.Source, data.Campaign, data.KeptArrival, data.Visitor)
+		l.arrive(id, fact, position, data.Source, data.Campaign, data.ArrivalRef, data.Visitor)
 		l.set(id, data.SeenAt(fact.At), position, data.LeadFields)
 	case event.LeadMerged:
-		l.arrive(id, fact, position, data.Source, data.Campaign, data.KeptArrival, data.Visitor)
+		l.arrive(id, fact, position, data.Source, data.Campaign, data.ArrivalRef, data.Visitor)
 		l.set(id, fact.At, position, data.LeadFields)
 	case event.LeadUpdated:
 		l.set(id, fact.At, position, data.LeadFields)
@@ -144,7 +144,7 @@ func (l *Ledger) Leads() iter.Seq2[string, *History] {
 }
 
 func (l *Ledger) arrive(
-	id string, fact *event.Fact, position int64, source string, of event.Campaign, kept event.KeptArrival,
+	id string, fact *event.Fact, position int64, source string, of event.Campaign, kept event.ArrivalRef,
 	visitor string,
 ) {
 	key := Channel{

@@ -70,10 +70,10 @@ type Arrival struct {
 	IP            string
 	UserAgent     string
 	VisitorID     string
-	Consents      []GivenConsent    // which the metadata have too
-	Kept          event.KeptArrival // zero for most
-	Visitor       string            // the visitor's stream; the caller sets it
-	Warnings      field.Warnings    // what was taken in another way than its sender most likely meant
+	Consents      []GivenConsent   // which the metadata have too
+	Kept          event.ArrivalRef // zero for most
+	Visitor       string           // the visitor's stream; the caller sets it
+	Warnings      field.Warnings   // what was taken in another way than its sender most likely meant
 }
 
 // Aliases of a field, first present wins.

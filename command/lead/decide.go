@@ -143,7 +143,7 @@ func (a Arrival) open(rules Rules, ids NewIDs, shared claim.Kind) (Decision, err
 	}
 	created := event.LeadCreated{
 		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP,
-		UserAgent: a.UserAgent, VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
+		UserAgent: a.UserAgent, VisitorID: a.VisitorID, ArrivalRef: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
 		Purposes: State{}.recorded(a.Consents, a.Kept.ReceivedAt),
 		Changed: changes(State{}, event.LeadMerged{
 			LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID,
@@ -195,7 +195,7 @@ func (a Arrival) merge(
 	var wrong field.Errors
 	merged := event.LeadMerged{
 		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
-		VisitorID: a.VisitorID, KeptArrival: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
+		VisitorID: a.VisitorID, ArrivalRef: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
 		Purposes: target.recorded(a.Consents, a.Kept.SeenAt(target.UpdatedAt)),
 	}
 	switch shared {

@@ -12,27 +12,27 @@ import (
 func TestState_ActiveAt(t *testing.T) {
 	t.Parallel()
 	hour := func(n int) time.Time { return someDay.Add(time.Duration(n) * time.Hour) }
-	received := func(at time.Time) event.KeptArrival { return event.KeptArrival{ReceivedAt: at} }
+	received := func(at time.Time) event.ArrivalRef { return event.ArrivalRef{ReceivedAt: at} }
 	for name, c := range map[string]struct {
 		facts []event.Data // one an hour, from hour 0
 		want  time.Time
 	}{
 		"created":                   {[]event.Data{event.LeadCreated{}}, hour(0)},
-		"created by an old arrival": {[]event.Data{event.LeadCreated{KeptArrival: received(hour(-9))}}, hour(-9)},
+		"created by an old arrival": {[]event.Data{event.LeadCreated{ArrivalRef: received(hour(-9))}}, hour(-9)},
 		"merged":                    {[]event.Data{event.LeadCreated{}, event.LeadMerged{}}, hour(1)},
 		"an older arrival merged": {
-			[]event.Data{event.LeadCreated{}, event.LeadMerged{KeptArrival: received(hour(-9))}}, hour(0),
+			[]event.Data{event.LeadCreated{}, event.LeadMerged{ArrivalRef: received(hour(-9))}}, hour(0),
 		},
 		"two old arrivals": {
 			[]event.Data{
-				event.LeadCreated{KeptArrival: received(hour(-9))}, event.LeadMerged{KeptArrival: received(hour(-5))},
+				event.LeadCreated{ArrivalRef: received(hour(-9))}, event.LeadMerged{ArrivalRef: received(hour(-5))},
 			}, hour(-5),
 		},
 		"a change": {
-			[]event.Data{event.LeadCreated{KeptArrival: received(hour(-9))}, event.LeadUpdated{}}, hour(1),
+			[]event.Data{event.LeadCreated{ArrivalRef: received(hour(-9))}, event.LeadUpdated{}}, hour(1),
 		},
 		"an arrival after a change": {
-			[]event.Data{event.LeadCreated{}, event.LeadUpdated{}, event.LeadMerged{KeptArrival: received(hour(-9))}},
+			[]event.Data{event.LeadCreated{}, event.LeadUpdated{}, event.LeadMerged{ArrivalRef: received(hour(-9))}},
 			hour(1),
 		},
 	} {

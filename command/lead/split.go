@@ -496,7 +496,7 @@ func (d *division) begin(merged event.LeadMerged) event.LeadCreated {
 	created := event.LeadCreated{
 		LeadFields: merged.LeadFields, Source: merged.Source, Metadata: merged.Metadata, IP: merged.IP,
 		UserAgent: merged.UserAgent, VisitorID: merged.VisitorID, Changed: merged.Changed, Purposes: merged.Purposes,
-		KeptArrival: merged.KeptArrival,
+		ArrivalRef: merged.ArrivalRef,
 	}
 	if created.Name == "" {
 		created.Name, created.NameDerived = derivedName(Arrival{LeadFields: merged.LeadFields}), true
@@ -557,12 +557,12 @@ func (d *division) touches(moved map[string]bool) (touches, arrivals []string) {
 			continue
 		}
 		touches = append(touches, fact.ID.String())
-		var kept event.KeptArrival
+		var kept event.ArrivalRef
 		switch data := fact.Data.(type) {
 		case event.LeadCreated:
-			kept = data.KeptArrival
+			kept = data.ArrivalRef
 		case event.LeadMerged:
-			kept = data.KeptArrival
+			kept = data.ArrivalRef
 		}
 		if kept.ArrivalID != "" {
 			arrivals = append(arrivals, kept.ArrivalID)

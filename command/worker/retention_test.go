@@ -62,8 +62,8 @@ func TestRetention_ErasesDueLeads(t *testing.T) {
 		id = w.NewID()
 		add(account, event.LeadStream(id), daysAgo, event.LeadCreated{
 			ContactUID: "c", LeadFields: event.LeadFields{Name: "Asha", Status: status, Temperature: "warm"},
-			Source:      "api",
-			KeptArrival: event.KeptArrival{ReceivedAt: received},
+			Source:     "api",
+			ArrivalRef: event.ArrivalRef{ReceivedAt: received},
 		})
 		return id
 	}
@@ -82,7 +82,7 @@ func TestRetention_ErasesDueLeads(t *testing.T) {
 	add("acme", event.LeadStream(changed), 20, event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}})
 	importedAgain := created("acme", 90, "new", time.Time{})
 	add("acme", event.LeadStream(importedAgain), 1, event.LeadMerged{
-		Source: "csv_import", KeptArrival: event.KeptArrival{ReceivedAt: received},
+		Source: "csv_import", ArrivalRef: event.ArrivalRef{ReceivedAt: received},
 	})
 	touched := created("acme", 90, "new", time.Time{})
 	endless := created("globex", 600, "new", time.Time{})

@@ -13,7 +13,7 @@ func TestEncode_TimesHaveThreeDecimals(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2025, 3, 30, 1, 2, 3, 450e6, time.UTC)
 	for _, fact := range []Data{
-		LeadCreated{KeptArrival: KeptArrival{ReceivedAt: at}}, LeadJoined{Was: LeadSnapshot{CreatedAt: at}},
+		LeadCreated{ArrivalRef: ArrivalRef{ReceivedAt: at}}, LeadJoined{Was: LeadSnapshot{CreatedAt: at}},
 		IntakeResumed{ArrivedAt: at},
 	} {
 		_, encoded, err := Encode(fact)

@@ -70,7 +70,7 @@ func samples() []Data {
 			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "email", Campaign: campaign,
 			Changed:  []string{"name", "phone"},
 			Purposes: Purposes{map[string]bool{"whatsapp": true}, []string{"whatsapp"}},
-			KeptArrival: KeptArrival{
+			ArrivalRef: ArrivalRef{
 				IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at,
 			},
 		},
@@ -85,7 +85,7 @@ func samples() []Data {
 			Visitor: "visitor-acme-00112233445566778899aabbccddeeff", Shared: "phone", Campaign: campaign,
 			Changed:  []string{"status"},
 			Purposes: Purposes{map[string]bool{"whatsapp": false}, []string{"whatsapp"}},
-			KeptArrival: KeptArrival{
+			ArrivalRef: ArrivalRef{
 				IntakeID: "01JQKXZ8V4W9H6M3T2R5N7P0AG", ArrivalID: "01JQKXZ8V4W9H6M3T2R5N7P0AH", ReceivedAt: at,
 			},
 		},

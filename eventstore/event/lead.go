@@ -19,16 +19,16 @@ type LeadFields struct {
 	CustomFields     map[string]jsontext.Value `json:"customFields,omitzero" personal:"yes"`
 }
 
-// KeptArrival names the arrival that caused a lead's fact, if the arrival has a stream of its own: arrivals at intakes
+// ArrivalRef names the arrival that caused a lead's fact, if the arrival has a stream of its own: arrivals at intakes
 // and resubmitted ones. It is empty for others.
-type KeptArrival struct {
+type ArrivalRef struct {
 	IntakeID   string    `json:"intakeId,omitzero" personal:"no"`
 	ArrivalID  string    `json:"arrivalId,omitzero" personal:"no"`
 	ReceivedAt time.Time `json:"receivedAt,omitzero" personal:"no"` // may be earlier than the fact
 }
 
 // SeenAt returns when the person arrived, given the time of the fact.
-func (a KeptArrival) SeenAt(fact time.Time) time.Time {
+func (a ArrivalRef) SeenAt(fact time.Time) time.Time {
 	if a.ReceivedAt.IsZero() {
 		return fact
 	}
@@ -61,7 +61,7 @@ type LeadCreated struct {
 	Shared string `json:"shared,omitzero" personal:"no"`
 	Purposes
 	Campaign
-	KeptArrival
+	ArrivalRef
 }
 
 // LeadMerged records that a known person arrived again. A field is set if the arrival's value is accepted; folding sets
@@ -81,7 +81,7 @@ type LeadMerged struct {
 	Shared string `json:"shared,omitzero" personal:"no"`
 	Purposes
 	Campaign
-	KeptArrival
+	ArrivalRef
 }
 
 // Purposes are the consents of a fact, by purpose. Their words are personal: they are in the metadata of the arrival, as

@@ -269,12 +269,12 @@ func (s Source) encode(fact event.Fact, about subject) ([]byte, error) {
 	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
-		out.Touch = s.touch(&fact, "created", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
+		out.Touch = s.touch(&fact, "created", data.Source, data.Campaign, data.Metadata, data.ArrivalRef)
 		return encodeLead(out, newLeadData(leadState), about.changes())
 	case event.LeadUpdated, event.LeadReleased, event.LeadConsented:
 		return encodeLead(out, newLeadData(leadState), about.changes())
 	case event.LeadMerged:
-		out.Touch = s.touch(&fact, "merged", data.Source, data.Campaign, data.Metadata, data.KeptArrival)
+		out.Touch = s.touch(&fact, "merged", data.Source, data.Campaign, data.Metadata, data.ArrivalRef)
 		of := newLeadData(leadState)
 		of.SourceEntry = newSourceData(leadState, data.Source)
 		return encodeLead(out, of, about.changes())
@@ -395,7 +395,7 @@ func newCredentialData(credential string) credentialData {
 // touch returns the touch of an arrival.
 func (s Source) touch(
 	fact *event.Fact, kind, source string, campaign event.Campaign, metadata map[string]jsontext.Value,
-	kept event.KeptArrival,
+	kept event.ArrivalRef,
 ) *touchData {
 	t := &touchData{
 		TouchID: fact.ID.String(), LeadID: event.LeadID(fact.Stream), At: formatTime(kept.SeenAt(fact.At)),

@@ -102,7 +102,7 @@ func (t *touches) add(e *projection.Event) {
 	switch data := e.Data.(type) {
 	case event.LeadCreated:
 		t.touch(e, &touchRow{
-			kind: kindCreated, source: data.Source, first: true, campaign: data.Campaign, kept: data.KeptArrival,
+			kind: kindCreated, source: data.Source, first: true, campaign: data.Campaign, kept: data.ArrivalRef,
 			visitor: data.Visitor, stage: data.Status, value: data.OpportunityValue,
 			details: details{metadata: data.Metadata, ip: data.IP, userAgent: data.UserAgent, changed: data.Changed},
 		})
@@ -112,7 +112,7 @@ func (t *touches) add(e *projection.Event) {
 	case event.LeadMerged:
 		t.touch(e, &touchRow{
 			kind: kindMerged, source: data.Source, first: data.NewSource, campaign: data.Campaign,
-			kept: data.KeptArrival, visitor: data.Visitor,
+			kept: data.ArrivalRef, visitor: data.Visitor,
 			value:   data.OpportunityValue,
 			details: details{metadata: data.Metadata, ip: data.IP, userAgent: data.UserAgent, changed: data.Changed},
 		})
@@ -154,7 +154,7 @@ type touchRow struct {
 	kind, source string
 	first        bool // the lead's first arrival from this source
 	campaign     event.Campaign
-	kept         event.KeptArrival
+	kept         event.ArrivalRef
 	visitor      string
 	stage, value string
 	details

@@ -47,11 +47,11 @@ func writeJourneys(
 	visitor := func(account string) string {
 		return pick(random, "", "", event.VisitorStream(account, "a"), event.VisitorStream(account, "b"))
 	}
-	kept := func() event.KeptArrival {
+	kept := func() event.ArrivalRef {
 		if random.IntN(4) > 0 {
-			return event.KeptArrival{}
+			return event.ArrivalRef{}
 		}
-		return event.KeptArrival{
+		return event.ArrivalRef{
 			IntakeID:   pick(random, "01JQKXZ8V4W9H6M3T2R5N7P0AA", "01JQKXZ8V4W9H6M3T2R5N7P0AB"),
 			ReceivedAt: projectiontest.Start.Add(time.Duration(random.IntN(events)) * time.Millisecond),
 		}
@@ -64,7 +64,7 @@ func writeJourneys(
 			l := leadState{account: account, id: w.NewID()}
 			leads = append(leads, l)
 			created := event.LeadCreated{
-				Source: pick(random, "website", "google_ad", "api"), Campaign: campaign(), KeptArrival: kept(),
+				Source: pick(random, "website", "google_ad", "api"), Campaign: campaign(), ArrivalRef: kept(),
 				Visitor:    visitor(account),
 				LeadFields: event.LeadFields{Status: "new", OpportunityValue: pick(random, values...)},
 			}
@@ -80,7 +80,7 @@ func writeJourneys(
 		switch {
 		case n < 55:
 			data = event.LeadMerged{
-				Source: pick(random, "website", "whatsapp", "api"), Campaign: campaign(), KeptArrival: kept(),
+				Source: pick(random, "website", "whatsapp", "api"), Campaign: campaign(), ArrivalRef: kept(),
 				Visitor: visitor(account),
 				LeadFields: event.LeadFields{
 					Status: pick(random, "", "", "", "won", "lost"), OpportunityValue: pick(random, values...),

@@ -199,8 +199,8 @@ func TestBody_SourceEntryAndTouch(t *testing.T) {
 			"utm_source":   jsontext.Value(`"a@b"`),
 			"landing_page": jsontext.Value(`"https://example.com"`),
 		},
-		Campaign:    event.Campaign{UTMMedium: "cpc"},
-		KeptArrival: event.KeptArrival{IntakeID: w.NewID(), ReceivedAt: projectiontest.Start},
+		Campaign:   event.Campaign{UTMMedium: "cpc"},
+		ArrivalRef: event.ArrivalRef{IntakeID: w.NewID(), ReceivedAt: projectiontest.Start},
 	}
 	w.Append(t, "acme", event.LeadStream(lead), deliverytest.NewLead("Ann"), merged)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))
