@@ -106,7 +106,7 @@ func TestResubmitArrival_WaitsForTurn(t *testing.T) {
 	w := newWorld(t)
 	p := w.process()
 	kept := w.quarantined(p, `{"phone":"12"}`)
-	end, err := p.Turns().Take(t.Context(), "acme")
+	end, err := p.Turns().Acquire(t.Context(), "acme")
 	require.NoError(t, err)
 	expired, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -271,7 +271,7 @@ func (ex *exchange) tryFilter(
 	if err != nil {
 		return preview, err
 	}
-	turn := func(ctx context.Context) (func(), error) { return ex.Commands.Turns().Take(ctx, ex.caller.Account) }
+	turn := func(ctx context.Context) (func(), error) { return ex.Commands.Turns().Acquire(ctx, ex.caller.Account) }
 	if preview, err = ex.PreviewFilter(ctx, events, endpoint.Events, filter, turn); len(preview.Sample) > 0 {
 		ex.Commands.Search(ex.ctx, ex.caller, "events")
 	}

@@ -48,7 +48,7 @@ type Cost struct {
 // Do calls do in a turn of a queue of the account. After a costly post, the queue's next turn begins later. The error
 // is that of the context.
 func (t *Turns) Do(ctx context.Context, account, queue string, do func() Cost) error {
-	release, err := t.take(ctx, account, queue)
+	release, err := t.acquire(ctx, account, queue)
 	if err != nil {
 		return err
 	}
@@ -59,9 +59,9 @@ func (t *Turns) Do(ctx context.Context, account, queue string, do func() Cost) e
 	return nil
 }
 
-// Take waits for a turn of an account's own queue, which end ends. The error is that of the context.
-func (t *Turns) Take(ctx context.Context, account string) (end func(), err error) {
-	release, err := t.take(ctx, account, Own)
+// Acquire waits for a turn of an account's own queue, which end ends. The error is that of the context.
+func (t *Turns) Acquire(ctx context.Context, account string) (end func(), err error) {
+	release, err := t.acquire(ctx, account, Own)
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +77,9 @@ func (c Cost) cooldown(took time.Duration) time.Duration {
 	return 3 * took
 }
 
-// take waits for a turn of a queue, which release ends. The queue's next turn begins a cooldown after that. The error
+// acquire waits for a turn of a queue, which release ends. The queue's next turn begins a cooldown after that. The error
 // is that of the context.
-func (t *Turns) take(ctx context.Context, account, queue string) (release func(cooldown time.Duration), err error) {
+func (t *Turns) acquire(ctx context.Context, account, queue string) (release func(cooldown time.Duration), err error) {
 	leaveQueue, err := t.enter(ctx, holder{account, queue})
 	if err != nil {
 		return nil, err

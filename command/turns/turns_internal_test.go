@@ -12,7 +12,7 @@ import (
 // requireTurn takes a turn, and ends it.
 func requireTurn(t *testing.T, turns *Turns, account, queue string) {
 	t.Helper()
-	release, err := turns.take(t.Context(), account, queue)
+	release, err := turns.acquire(t.Context(), account, queue)
 	require.NoError(t, err)
 	release(0)
 }
@@ -22,7 +22,7 @@ func requireWaits(t *testing.T, turns *Turns, account, queue, why string) {
 	t.Helper()
 	expired, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err := turns.take(expired, account, queue)
+	_, err := turns.acquire(expired, account, queue)
 	require.ErrorIs(t, err, context.DeadlineExceeded, why)
 }
 
@@ -32,12 +32,12 @@ func TestTurns_LimitPerAccountAndInTotal(t *testing.T) {
 	t.Parallel()
 	turns := New()
 	turns.all = semaphore.NewWeighted(2)
-	releaseA, err := turns.take(t.Context(), "a", "form")
+	releaseA, err := turns.acquire(t.Context(), "a", "form")
 	require.NoError(t, err)
 	requireWaits(t, turns, "a", "form", "an intake maps one post at a time")
 	requireWaits(t, turns, "a", "other", "an account maps one post at a time")
 	requireTurn(t, turns, "b", "form")
-	releaseB, err := turns.take(t.Context(), "b", "form")
+	releaseB, err := turns.acquire(t.Context(), "b", "form")
 	require.NoError(t, err)
 	requireWaits(t, turns, "c", "form", "all accounts use a limited number of processors")
 	releaseA(0)
@@ -55,13 +55,13 @@ func TestTurns_Cooldown(t *testing.T) {
 	require.Equal(t, 60*time.Millisecond, Cost{1 << 20, 500}.cooldown(20*time.Millisecond))
 	require.Equal(t, 60*time.Millisecond, Cost{1000, 200_000}.cooldown(20*time.Millisecond))
 	turns := New()
-	release, err := turns.take(t.Context(), "a", "form")
+	release, err := turns.acquire(t.Context(), "a", "form")
 	require.NoError(t, err)
 	release(time.Hour)
 	requireWaits(t, turns, "a", "form", "the form is in its cooldown")
 	requireTurn(t, turns, "a", "other")
 	requireTurn(t, turns, "a", Own)
-	release, err = turns.take(t.Context(), "a", "other")
+	release, err = turns.acquire(t.Context(), "a", "other")
 	require.NoError(t, err)
 	release(time.Nanosecond)
 	requireTurn(t, turns, "a", "other")
@@ -71,11 +71,11 @@ func TestTurns_Cooldown(t *testing.T) {
 func TestTurns_ConcurrentQueuesAlternate(t *testing.T) {
 	t.Parallel()
 	turns := New()
-	release, err := turns.take(t.Context(), "a", "form")
+	release, err := turns.acquire(t.Context(), "a", "form")
 	require.NoError(t, err)
 	order := make(chan string, 11)
 	wait := func(queue string) {
-		entered, err := turns.take(t.Context(), "a", queue)
+		entered, err := turns.acquire(t.Context(), "a", queue)
 		if err == nil {
 			order <- queue
 			entered(0)
