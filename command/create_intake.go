@@ -146,9 +146,9 @@ var intakeSlots = slots{kind: claim.IntakeSlot, count: intake.MaxPerAccount, ful
 
 // intakeFolds are the rules by which intakes are folded. The stream of one whose silences are short grows long.
 var intakeFolds = eventstore.FoldRules[intake.State]{
-	Evolve: intake.Evolve,
-	Keep:   func(intake.State) bool { return true }, // it contains no personal data
-	Long:   128, Memory: 1 << 20,
+	Evolve:    intake.Evolve,
+	Cacheable: func(intake.State) bool { return true }, // it contains no personal data
+	Long:      128, Memory: 1 << 20,
 }
 
 // secretsOf returns an intake's secrets. None are returned when they are lost, for example after a restore of an older

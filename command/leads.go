@@ -13,9 +13,9 @@ import (
 // again and again. Live and joined leads are kept: their events become unreadable when the person is forgotten, as Keep
 // requires.
 var leadFolds = eventstore.FoldRules[lead.State]{
-	Evolve: lead.Fold,
-	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
-	Long:   128, Memory: 8 << 20,
+	Evolve:    lead.Fold,
+	Cacheable: func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
+	Long:      128, Memory: 8 << 20,
 }
 
 // NewLeads returns an empty cache of folded leads, which the commands and queries of a process share.

@@ -127,7 +127,7 @@ var webhookSlots = slots{kind: claim.WebhookSlot, count: webhook.MaxPerAccount, 
 // endpointFolds are the rules by which endpoints are folded. A stream is long if a program keeps testing the endpoint
 // or asking for its deliveries again.
 var endpointFolds = eventstore.FoldRules[webhook.State]{
-	Evolve: webhook.Evolve,
-	Keep:   func(webhook.State) bool { return true }, // it contains no personal data
-	Long:   128, Memory: 1 << 20,
+	Evolve:    webhook.Evolve,
+	Cacheable: func(webhook.State) bool { return true }, // it contains no personal data
+	Long:      128, Memory: 1 << 20,
 }

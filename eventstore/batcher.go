@@ -83,19 +83,19 @@ func (b *Batcher[R, V]) work() {
 	for {
 		runtime.Gosched() // lets other goroutines queue their requests first
 		ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
-		taken := b.take(cancel)
-		if len(taken) == 0 {
+		next := b.nextBatch(cancel)
+		if len(next) == 0 {
 			cancel()
 			return
 		}
-		requests := make([]R, len(taken))
-		for i, r := range taken {
+		requests := make([]R, len(next))
+		for i, r := range next {
 			requests[i] = r.request
 		}
 		values, err := b.Query(ctx, requests)
 		cancel()
-		for i, r := range taken {
-			got := result[V]{err: err, shared: len(taken) > 1}
+		for i, r := range next {
+			got := result[V]{err: err, shared: len(next) > 1}
 			if err == nil {
 				got.value = values[i]
 			}
@@ -104,8 +104,8 @@ func (b *Batcher[R, V]) work() {
 	}
 }
 
-// take returns the requests of the next query. It returns none when no request waits, and the worker then ends.
-func (b *Batcher[R, V]) take(cancel context.CancelFunc) []*batched[R, V] {
+// nextBatch returns the requests of the next query. It returns none when no request waits, and the worker then ends.
+func (b *Batcher[R, V]) nextBatch(cancel context.CancelFunc) []*batched[R, V] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := min(len(b.waiting), b.MaxBatch)

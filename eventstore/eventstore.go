@@ -22,11 +22,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// Position is an event's place in the whole log. Positions increase in the order in which appends became durable. Zero
+// Position is an event's number in the whole log. Positions increase in the order in which appends became durable. Zero
 // is before the first event.
 type Position uint64
 
-// Revision is an event's place in its stream, counted from 0.
+// Revision is an event's number in its stream, counted from 0.
 type Revision int64
 
 // Expected is the state of a stream that an append expects: it ends at a revision, it has no events, or any state.

@@ -61,9 +61,9 @@ type Folds[S any] struct {
 type FoldRules[S any] struct {
 	// Evolve may change the state that it gets.
 	Evolve func(S, event.Fact) S
-	// Keep reports whether a state may be cached. If a state has personal data, its events must become unreadable when
+	// Cacheable reports whether a state may be cached. If a state has personal data, its events must become unreadable when
 	// the person is erased: this is how a stale cached state is detected.
-	Keep func(S) bool
+	Cacheable func(S) bool
 	// Long is the number of events from which a stream is cached.
 	Long int
 	// Memory is the maximum size in bytes of all cached states. One state may take an eighth of that.
@@ -126,7 +126,7 @@ func (f *Folds[S]) LoadTo(
 		if err = unread; err != nil || recorded.Revision > until {
 			break
 		}
-		if err = g.take(recorded); err != nil {
+		if err = g.apply(recorded); err != nil {
 			break
 		}
 	}
@@ -151,7 +151,7 @@ func (f *Folds[S]) LoadAt(
 		if past = recorded.At.After(at); past { // even if the times of later events are earlier
 			break
 		}
-		if err = g.take(recorded); err != nil {
+		if err = g.apply(recorded); err != nil {
 			break
 		}
 		if recorded.Revision%timeSectionEvents == timeSectionEvents-1 {
@@ -188,7 +188,7 @@ type folding[S any] struct {
 // errStale means that a cached state does not match the log: the log was replaced, or a person was erased.
 var errStale = errors.New("a cached state is stale")
 
-func (g *folding[S]) take(recorded Recorded) error {
+func (g *folding[S]) apply(recorded Recorded) error {
 	if g.cached && recorded.Revision == g.known.revision {
 		if recorded.ID != g.known.id || recorded.Erased || json.Unmarshal(g.known.state, &g.state) != nil {
 			return errStale
@@ -220,7 +220,7 @@ func (g *folding[S]) dropStale(err error) bool {
 
 // cache caches the current state of the fold.
 func (g *folding[S]) cache(key cacheKey) {
-	if g.last.ID == g.known.id || int(g.last.Revision) < g.rules.Long-1 || !g.rules.Keep(g.state) {
+	if g.last.ID == g.known.id || int(g.last.Revision) < g.rules.Long-1 || !g.rules.Cacheable(g.state) {
 		return
 	}
 	if encoded, err := json.Marshal(g.state, exactly); err == nil && len(encoded) <= g.rules.Memory/8 {

@@ -17,9 +17,9 @@ import (
 
 // prefixes folds a stream to the prefixes of its events, so that different histories have different folds.
 var prefixes = eventstore.FoldRules[[]string]{
-	Evolve: func(seen []string, f event.Fact) []string { return append(seen, f.Data.(event.TokenRotated).Prefix) },
-	Keep:   func(seen []string) bool { return seen[len(seen)-1] != "not cached" },
-	Long:   3, Memory: 8 << 10,
+	Evolve:    func(seen []string, f event.Fact) []string { return append(seen, f.Data.(event.TokenRotated).Prefix) },
+	Cacheable: func(seen []string) bool { return seen[len(seen)-1] != "not cached" },
+	Long:      3, Memory: 8 << 10,
 }
 
 func rotated(t *testing.T, prefixes ...string) history {
@@ -99,9 +99,9 @@ func TestFolds_SkipsLargeState(t *testing.T) {
 
 // count folds a stream to its number of events, and caches at most three folds.
 var count = eventstore.FoldRules[int]{
-	Evolve: func(n int, _ event.Fact) int { return n + 1 },
-	Keep:   func(int) bool { return true },
-	Long:   1, Memory: 1000,
+	Evolve:    func(n int, _ event.Fact) int { return n + 1 },
+	Cacheable: func(int) bool { return true },
+	Long:      1, Memory: 1000,
 }
 
 // readsTo loads a stream up to a revision, and returns the number of events read.

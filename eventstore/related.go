@@ -13,11 +13,11 @@ import (
 func ReadRelated(
 	ctx context.Context, store Store, stream string, related func(event.Data) []string,
 ) ([]event.Fact, error) {
-	type placed struct {
+	type positioned struct {
 		Position
 		event.Fact
 	}
-	var all []placed
+	var all []positioned
 	for streams, next := []string{stream}, 0; next < len(streams); next++ {
 		for recorded, err := range store.Read(ctx, streams[next], 0) {
 			if err != nil {
@@ -27,7 +27,7 @@ func ReadRelated(
 			if err != nil {
 				return nil, fmt.Errorf("stream %s at revision %d: %w", streams[next], recorded.Revision, err)
 			}
-			all = append(all, placed{recorded.Position, fact})
+			all = append(all, positioned{recorded.Position, fact})
 			for _, other := range related(fact.Data) {
 				if !slices.Contains(streams, other) {
 					streams = append(streams, other)
@@ -35,7 +35,7 @@ func ReadRelated(
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b placed) int { return cmp.Compare(a.Position, b.Position) })
+	slices.SortFunc(all, func(a, b positioned) int { return cmp.Compare(a.Position, b.Position) })
 	history := make([]event.Fact, len(all))
 	for i, one := range all {
 		history[i] = one.Fact

@@ -80,7 +80,7 @@ type Follower struct {
 	Start
 	tail   *Tail
 	reader *tailReader // nil: none yet, or the reader is past the follower's position
-	took   time.Time   // when it took events, or joined its reader
+	polled time.Time   // when it read events, or joined its reader
 }
 
 // tailReader reads the log from a position on.
@@ -136,7 +136,7 @@ func (f *Follower) Next(
 	ctx context.Context, to []Decoded, limit int, due <-chan time.Time,
 ) ([]Decoded, Position, error) {
 	for {
-		events, reached, grown, err := f.take(to, limit)
+		events, reached, grown, err := f.poll(to, limit)
 		if err != nil || reached > 0 {
 			return events, reached, err
 		}
@@ -157,15 +157,15 @@ func (f *Follower) Live() bool {
 	return f.reader != nil && f.reader.live
 }
 
-// Idle reports whether the follower has taken everything at the end of the log.
+// Idle reports whether the follower has read everything at the end of the log.
 func (f *Follower) Idle() bool {
 	f.tail.mu.Lock()
 	defer f.tail.mu.Unlock()
 	return f.reader != nil && f.reader.live && f.After >= f.reader.end()
 }
 
-// take takes what the reader has. If that is nothing, it returns a channel that is closed when there may be more.
-func (f *Follower) take(
+// poll returns what the reader has. If that is nothing, it returns a channel that is closed when there may be more.
+func (f *Follower) poll(
 	to []Decoded, limit int,
 ) (events []Decoded, reached Position, grown <-chan struct{}, err error) {
 	f.tail.mu.Lock()
@@ -175,7 +175,7 @@ func (f *Follower) take(
 	for _, page := range r.from(f.After) {
 		var position Position
 		var all bool
-		events, position, all, err = f.takeFrom(page, events, limit)
+		events, position, all, err = f.read(page, events, limit)
 		if position > 0 {
 			f.After, reached = position, position
 		}
@@ -185,7 +185,7 @@ func (f *Follower) take(
 	}
 	switch {
 	case reached > 0:
-		f.took = time.Now()
+		f.polled = time.Now()
 		r.drop(f.tail.bounds)
 		r.makeRoom()
 		f.tail.serve(f)                  // now followers of another reader may be at the same position
@@ -197,9 +197,9 @@ func (f *Follower) take(
 	return events, 0, r.grown, err
 }
 
-// takeFrom appends the selected events of a page, at most limit in total, and returns the position that they reach: 0
+// read appends the selected events of a page, at most limit in total, and returns the position that they reach: 0
 // if there are none.
-func (f *Follower) takeFrom(p tailPage, to []Decoded, limit int) (_ []Decoded, reached Position, all bool, err error) {
+func (f *Follower) read(p tailPage, to []Decoded, limit int) (_ []Decoded, reached Position, all bool, err error) {
 	for _, e := range p.events {
 		if e.Position <= f.After || !f.Filter.Matches(e.Stream, e.Type) {
 			continue
@@ -245,7 +245,7 @@ func (f *Follower) join(r *tailReader) {
 	if old == r {
 		return
 	}
-	if f.reader, f.took = r, time.Now(); r != nil {
+	if f.reader, f.polled = r, time.Now(); r != nil {
 		r.followers[f] = struct{}{}
 	}
 	if old == nil {
@@ -327,7 +327,7 @@ func (r *tailReader) waitForSlow(b bounds) time.Duration {
 	wanted, until := false, r.started.Add(b.gather)
 	for f := range r.followers {
 		wanted = wanted || f.After >= r.end()
-		if maxWait := f.took.Add(b.maxWait); f.After >= r.base && f.After < r.pages[0].position &&
+		if maxWait := f.polled.Add(b.maxWait); f.After >= r.base && f.After < r.pages[0].position &&
 			maxWait.After(until) {
 			until = maxWait
 		}

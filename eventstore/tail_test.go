@@ -528,7 +528,7 @@ func TestTail_DamagedEvent(t *testing.T) {
 	awaitEvents(t, other, 2)
 }
 
-func TestTail_HoldsWhatAFollowerHasNotTaken(t *testing.T) {
+func TestTail_HoldsUnreadPages(t *testing.T) {
 	t.Parallel()
 	log := newTailLog(1)
 	tail := NewTail(log, streams("a-"))

@@ -19,7 +19,7 @@ type sharers struct {
 	next    *sharers
 }
 
-// ticket is a place in the queues of the streams that it names.
+// ticket is a turn in the queues of the streams that it names.
 type ticket struct {
 	streams []string
 	of      []*sharers // by stream

@@ -35,7 +35,7 @@ func (t *Transactor) Do(ctx context.Context, streams []string, attempt func(cont
 	return Retry(ctx, attempt)
 }
 
-// Decision is a place in the queue of the streams that it was made for.
+// Decision is a turn in the queue of the streams that it was made for.
 type Decision struct {
 	queue  *Transactor
 	ticket ticket

@@ -389,9 +389,9 @@ func (r *Reader) leadState(ctx context.Context, account, id string) (lead.State,
 // leadFolds are the rules of the cache of folded leads, for past states and joined leads. An erasure makes the folded
 // events unreadable.
 var leadFolds = eventstore.FoldRules[lead.State]{
-	Evolve: lead.Fold,
-	Keep:   func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
-	Long:   128, Memory: 4 << 20,
+	Evolve:    lead.Fold,
+	Cacheable: func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },
+	Long:      128, Memory: 4 << 20,
 }
 
 // foldLead folds a lead's stream up to a moment, inclusive; the zero time is now. An erased lead is erased at any time.

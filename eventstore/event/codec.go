@@ -1,7 +1,6 @@
 package event
 
 import (
-	"bytes"
 	"errors"
 	"time"
 
@@ -14,9 +13,8 @@ var encoding = json.JoinOptions(json.Deterministic(true), json.WithMarshalers(js
 
 // AppendJSON appends the JSON of a value in the form in which facts are stored.
 func AppendJSON(buffer []byte, value any) ([]byte, error) {
-	appended := bytes.NewBuffer(buffer)
-	err := json.MarshalWrite(appended, value, encoding)
-	return appended.Bytes(), err
+	encoded, err := json.Marshal(value, encoding)
+	return append(buffer, encoded...), err
 }
 
 // writeTime writes a time like the API, with three decimals. The library writes times that are more precise, not UTC,

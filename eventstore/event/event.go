@@ -56,8 +56,7 @@ func Encode(data Data) (eventType string, encoded []byte, err error) {
 	if _, known := catalogue[eventType]; !known {
 		return "", nil, fmt.Errorf("%w: %s", ErrUnknownType, eventType)
 	}
-	const size = 512 // bytes of most leads' facts
-	if encoded, err = AppendJSON(make([]byte, 0, size), data); err == nil && hasNUL(encoded) {
+	if encoded, err = json.Marshal(data, encoding); err == nil && hasNUL(encoded) {
 		err = errNUL
 	}
 	if err != nil {

@@ -19,8 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// writeMissing creates the golden file of a new type. No flag overwrites a file, because production logs have events of
-// this form: a changed type gets a new version.
+// writeMissing creates the golden file of a new type. It overwrites none. To add a member to a type, delete its file.
 var writeMissing = flag.Bool("write-missing", false,
 	"write golden files of types that have none, and the list of classes")
 

@@ -21,8 +21,7 @@ type Metadata struct {
 
 // Encode returns the stored encoding of the metadata.
 func (m *Metadata) Encode() ([]byte, error) {
-	const size = 320 // bytes of most
-	return AppendJSON(make([]byte, 0, size), m)
+	return json.Marshal(m, encoding)
 }
 
 // DecodeMetadata decodes stored metadata.

@@ -43,7 +43,7 @@ func Compare(
 			return same, err
 		}
 		if !more || copied.ID != e.ID {
-			return same, fmt.Errorf("%w: event %s of stream %s is not in its place", ErrDiffers, e.ID, e.Stream)
+			return same, fmt.Errorf("%w: event %s of stream %s is not at its revision", ErrDiffers, e.ID, e.Stream)
 		}
 		leaf, err := audit.LogLeaf(e)
 		if err != nil {

@@ -79,9 +79,9 @@ func TestTiles_AgreeWithTree(t *testing.T) {
 		_, err := hashes.ReadHashes([]int64{int64(len(stored))})
 		require.ErrorIs(t, err, merkle.ErrTiles)
 		last := map[int64]merkle.Tile{}
-		for place, data := range tiles {
-			if place[1] >= last[place[0]].Number {
-				last[place[0]] = merkle.Tile{Level: int(place[0]), Number: place[1], Hashes: data}
+		for coordinates, data := range tiles {
+			if coordinates[1] >= last[coordinates[0]].Number {
+				last[coordinates[0]] = merkle.Tile{Level: int(coordinates[0]), Number: coordinates[1], Hashes: data}
 			}
 		}
 		require.Equal(t, tree.Size(), merkle.SizeOf(slices.Collect(maps.Values(last))))

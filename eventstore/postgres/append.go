@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 const (
@@ -200,7 +201,7 @@ type arguments struct {
 	expect                        []int64
 	first                         pgtype.FlatArray[pgtype.UUID]
 	writeAppend, writeExpectation []int32
-	eventWrite, eventPlace        []int32
+	eventWrite, eventOffset       []int32
 	eventID                       pgtype.FlatArray[pgtype.UUID]
 	eventAt                       []time.Time
 	eventType                     []string
@@ -252,11 +253,11 @@ func argumentsOf(batch []*request) *arguments {
 				a.contentWrite, a.contentKey = append(a.contentWrite, n), append(a.contentKey, c.KeyID)
 				a.contentHash, a.contentSealed = append(a.contentHash, c.Hash), append(a.contentSealed, c.Sealed)
 			}
-			for place, e := range w.Events {
+			for offset, e := range w.Events {
 				if event == 0 || !same(r.metadata[event], r.metadata[event-1]) {
 					a.metadata = append(a.metadata, r.metadata[event])
 				}
-				a.eventWrite, a.eventPlace = append(a.eventWrite, n), append(a.eventPlace, int32(place))
+				a.eventWrite, a.eventOffset = append(a.eventWrite, n), append(a.eventOffset, int32(offset))
 				a.eventID, a.eventAt = append(a.eventID, uuid(e)), append(a.eventAt, e.At)
 				a.eventType, a.eventData = append(a.eventType, e.Type), append(a.eventData, e.Data)
 				a.eventMetadata = append(a.eventMetadata, int32(len(a.metadata)))
@@ -293,7 +294,7 @@ func (a *arguments) call(
 	ctx context.Context, conn *pgx.Conn, replicated eventstore.Position, presumeNew bool,
 ) (answer answer, err error) {
 	err = conn.QueryRow(ctx, callName, a.stream, a.expect, a.first, a.writeAppend, a.writeExpectation,
-		a.eventWrite, a.eventPlace, a.eventID, a.eventAt, a.eventType, a.eventData, a.eventMetadata, a.metadata,
+		a.eventWrite, a.eventOffset, a.eventID, a.eventAt, a.eventType, a.eventData, a.eventMetadata, a.metadata,
 		a.keyWrite, a.keyID, a.keySealedBy, a.keySealed,
 		a.contentWrite, a.contentKey, a.contentHash, a.contentSealed, int64(replicated), presumeNew,
 	).Scan(&answer.head, &answer.revisions, &answer.refused, &answer.stored)
@@ -377,7 +378,7 @@ func connectWithoutCancel(ctx context.Context, config *pgx.ConnConfig) (*pgx.Con
 		return dial(ctx, network, address)
 	}
 	defer connected.Store(true)
-	return pgx.ConnectConfig(ctx, config)
+	return migration.Connect(ctx, config)
 }
 
 func (w *writer) disconnect() {

@@ -100,7 +100,7 @@ func TestAppend_CancelledWhileQueued(t *testing.T) {
 func TestAppend_Timeout(t *testing.T) {
 	t.Parallel()
 	url := database(t)
-	store := open(t, postgres.Options{URL: url, AppendTimeout: 100 * time.Millisecond})
+	store := open(t, postgres.Options{URL: url, AppendTimeout: time.Second})
 	release := lock(t, url)
 	write := start("a", fact(`{}`))
 	_, err := store.Append(t.Context(), write)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 // channel is the channel of notifications about appends.
@@ -95,10 +96,15 @@ func (n *notifier) connect(ctx context.Context) (err error) {
 	if n.conn != nil {
 		return nil
 	}
-	if n.conn, err = pgx.ConnectConfig(ctx, n.config); err == nil {
-		n.backend.Store(n.conn.PgConn().PID())
+	if n.conn, err = migration.Connect(ctx, n.config); err != nil {
+		return err
 	}
-	return err
+	var backend uint32 // the connection may know another one, of a pooler
+	if err := n.conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&backend); err != nil {
+		return err
+	}
+	n.backend.Store(backend)
+	return nil
 }
 
 func (n *notifier) disconnect() {
@@ -198,7 +204,7 @@ func (l Listener) listen(ctx context.Context) (connected bool, err error) {
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		notified = notified || l.Ignore == nil || !l.Ignore(n.PID)
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := migration.Connect(ctx, config)
 	if err != nil {
 		return false, err
 	}

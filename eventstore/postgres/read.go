@@ -132,8 +132,8 @@ const joinPage = ` CROSS JOIN LATERAL (
         WHERE before < $4) AS e`
 
 // selectFirst selects the first pages of streams.
-const selectFirst = `SELECT e.*, asked.place
-  FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS asked (stream, revision, place)` + joinPage
+const selectFirst = `SELECT e.*, asked.ordinal
+  FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS asked (stream, revision, ordinal)` + joinPage
 
 // firstPages reads the first pages of many streams. A page is cut at its share of the bytes.
 func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, error) {
@@ -142,12 +142,12 @@ func (s *Store) firstPages(ctx context.Context, asked []readStart) ([]page, erro
 	for i, a := range asked {
 		streams[i], revisions[i] = a.stream, int64(a.from)
 	}
-	var place int64
-	d := decoder{more: []any{&place}}
+	var ordinal int64
+	d := decoder{more: []any{&ordinal}}
 	pages := make([]page, len(asked))
 	arguments := []any{streams, revisions, firstPage, share}
 	_, _, err := s.query(ctx, &d, math.MaxInt, selectFirst, arguments, func(recorded eventstore.Recorded) {
-		p := &pages[place-1]
+		p := &pages[ordinal-1]
 		p.events = append(p.events, recorded)
 		p.bytes += len(recorded.Data)
 	})

@@ -143,8 +143,8 @@ func (s *Store) commit(ctx context.Context, read []mark) ([]error, error) {
 		SELECT pg_logical_emit_message(true, 'leadlog', '')::text, `+selectRequired+`,
 		       coalesce((SELECT position FROM log.event ORDER BY position DESC LIMIT 1), 0),
 		       ARRAY(SELECT EXISTS (SELECT FROM log.event e WHERE e.position = r.position AND e.event_id = r.id)
-		               FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS r (position, id, place)
-		               ORDER BY r.place)`,
+		               FROM unnest($1::bigint[], $2::uuid[]) WITH ORDINALITY AS r (position, id, ordinal)
+		               ORDER BY r.ordinal)`,
 		positions, ids).Scan(nil, &required, &head, &present)
 	switch {
 	case err != nil:

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func TestStandby_UnconfirmedEventsStayUnseen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pair := migratedPair(t)
-			options := postgres.Options{URL: pair.URL(t), AppendTimeout: 150 * time.Millisecond}
+			options := postgres.Options{URL: pair.URL(t), AppendTimeout: time.Second}
 			store, other := open(t, options), open(t, options)
 			first := start("first", fact(`{}`))
 			eventuallyAppended(t, store, first)
@@ -192,7 +193,7 @@ func TestStandby_RetrySucceedsAfterReturn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pair := migratedPair(t)
-			options := postgres.Options{URL: pair.URL(t), AppendTimeout: 300 * time.Millisecond}
+			options := postgres.Options{URL: pair.URL(t), AppendTimeout: time.Second}
 			store, other := open(t, options), open(t, options)
 			storetest.Append(t, store, start("first", fact(`{}`)))
 			_, err := other.Head(t.Context())
@@ -227,10 +228,11 @@ func TestStandby_RequiredWhileRunning(t *testing.T) {
 	pair := migratedPair(t)
 	pair.Admin(t, `ALTER SYSTEM SET synchronous_standby_names = ''`, `SELECT pg_reload_conf()`)
 	pair.StopStandby(t)
-	store := open(t, postgres.Options{URL: pair.URL(t), AppendTimeout: 300 * time.Millisecond})
+	store := open(t, postgres.Options{URL: pair.URL(t), AppendTimeout: time.Second})
 	require.EqualValues(t, 1, eventuallyAppended(t, store, start("lead", fact(`{}`))))
 	require.NoError(t, subscribedTo(t, store, 1))
 	pair.Admin(t, `ALTER SYSTEM SET synchronous_standby_names = 'standby'`, `SELECT pg_reload_conf()`)
+	waiting := awaitRequired(t, pair)
 	require.Eventually(t, func() bool {
 		_, err := store.Head(t.Context())
 		return errors.Is(err, eventstore.ErrUnavailable)
@@ -238,6 +240,28 @@ func TestStandby_RequiredWhileRunning(t *testing.T) {
 	require.ErrorIs(t, readError(t, store, "lead"), eventstore.ErrUnavailable)
 	pair.StartStandby(t)
 	require.NoError(t, eventually(t, func() error { return readError(t, store, "lead") }))
+	require.NoError(t, <-waiting)
+}
+
+// awaitRequired waits until a commit waits for the standby, which ends later with the error. Commits wait only after the
+// checkpointer has read the setting.
+func awaitRequired(t *testing.T, pair *pgtest.Pair) (ended chan error) {
+	t.Helper()
+	conn := admin(t, pair)
+	var waits atomic.Bool
+	ended = make(chan error, 1)
+	go func() {
+		for !waits.Load() {
+			if _, err := conn.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'test', '')`); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	pair.AwaitWait(t)
+	waits.Store(true)
+	return ended
 }
 
 // A standby may have the settings of the primary, but it has no commits to wait for.

@@ -102,7 +102,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	}
 	s := &Store{newest: newest{lost: make(chan struct{})}, poll: cmp.Or(options.Poll, 250*time.Millisecond)}
 	config.AfterConnect = s.connected
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err := migration.NewPool(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("database pool: %w", err)
 	}

@@ -22,7 +22,7 @@ func TestStore_UnavailableAndRecovers(t *testing.T) {
 	t.Parallel()
 	address := database(t)
 	proxy := pgtest.NewProxy(t, address)
-	store := open(t, postgres.Options{URL: proxy.URL(), AppendTimeout: 200 * time.Millisecond})
+	store := open(t, postgres.Options{URL: proxy.URL(), AppendTimeout: time.Second})
 	before := start("before", fact(`{}`))
 	var err error
 	require.Eventually(t, func() bool { // the first connection may take longer than the timeout

@@ -23,7 +23,7 @@ func posted(body string) event.ArrivalReceived {
 	return event.ArrivalReceived{DeliveryID: "d", Raw: event.ArrivalRaw{ContentType: "text/plain", Body: body}}
 }
 
-func (p place) contents(stream string) int {
+func (p fixture) contents(stream string) int {
 	p.t.Helper()
 	return pgtest.Value[int](p.t, p.pool, `SELECT count(*) FROM person.content WHERE stream = $1`, stream)
 }
@@ -37,7 +37,7 @@ func rawOf(t testing.TB, events []eventstore.Recorded) string {
 }
 
 func TestContent_StoredOutsideOfLog(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, stream := p.open(), newArrival()
 		body := strings.Repeat("Asha", 400<<10) // more than an append may have
 		received, fetched := fact(t, posted(body)),
@@ -75,7 +75,7 @@ func TestContent_StoredOutsideOfLog(t *testing.T) {
 
 // A process that still has the key in its cache finds the content gone, and returns the event as erased.
 func TestContent_DestroyedByAnotherProcess(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, other, stream := p.open(), p.open(), newArrival()
 		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, posted("Asha"))))
 		require.Equal(t, "Asha", rawOf(t, read(t, other, stream)))
@@ -99,7 +99,7 @@ func TestContent_DestroyedByAnotherProcess(t *testing.T) {
 
 func TestContent_Damage(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	store := p.open()
 	for what, damage := range map[string]string{
 		"missing": `DELETE FROM person.content WHERE stream = $1`,
@@ -135,7 +135,7 @@ func (killed) Append(context.Context, ...eventstore.Write) (eventstore.Position,
 }
 
 func TestSweep_DeletesContentWithoutEvent(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, stored, lost, refused := p.open(), newArrival(), newArrival(), newArrival()
 		storetest.Append(t, store, write(stored, eventstore.NoStream, fact(t, posted("Asha"))))
 		_, err := store.Append(t.Context(), write(refused, eventstore.NoStream, fact(t, posted("Asha"))),

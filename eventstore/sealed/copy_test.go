@@ -15,7 +15,7 @@ import (
 // The keys of a log are copied to another database. A destroyed key is removed from the copy.
 func TestCopyKeys(t *testing.T) {
 	t.Parallel()
-	from, to := newPlace(t, ""), newPlace(t, "")
+	from, to := newFixture(t, ""), newFixture(t, "")
 	store, kept, destroyed, returning := from.open(), newLead(), newLead(), event.VisitorStream("acme", "aa")
 	for _, stream := range []string{kept, destroyed} {
 		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))

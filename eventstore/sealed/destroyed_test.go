@@ -17,7 +17,7 @@ import (
 
 // One process has cached a key that another one destroys, and is not notified yet.
 func TestAppend_DestroyedKey(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, other, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
 		acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
 		for range 2 {
@@ -37,7 +37,7 @@ func TestAppend_DestroyedKey(t *testing.T) {
 // A split begins a new key. The keys of before it are destroyed without the later events, which another process may
 // append that has cached an earlier key.
 func TestDestroyBefore_KeepsLaterEvents(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, other, stream := p.open(), p.open(), event.LeadStream("01KAHQ5V8M3N6R9T2W4Y7Z0B1A")
 		named := func(name string) event.LeadMerged {
 			return event.LeadMerged{LeadFields: event.LeadFields{Name: name}, Source: "api"}
@@ -69,7 +69,7 @@ func TestDestroyBefore_KeepsLaterEvents(t *testing.T) {
 func TestAppend_SealedWithoutExpectation(t *testing.T) {
 	t.Parallel()
 	stream := event.VisitorStream("acme", "aa")
-	_, err := newPlace(t, "").open().Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{
+	_, err := newFixture(t, "").open().Append(t.Context(), write(stream, eventstore.Any, fact(t, event.VisitorActed{
 		VisitorID: "v", Kind: "click",
 	})))
 	require.ErrorIs(t, err, eventstore.ErrInvalid)
@@ -90,7 +90,7 @@ func (s hookedStore) Append(ctx context.Context, writes ...eventstore.Write) (ev
 // between.
 func TestAppend_DestroyedNewKey(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, esdbtest.Empty(t))
+	p := newFixture(t, esdbtest.Empty(t))
 	other, stream := p.open(), event.VisitorStream("acme", "aa")
 	acted := event.VisitorActed{VisitorID: "v", Kind: "click"}
 	forget := sync.OnceFunc(func() {
@@ -109,7 +109,7 @@ func TestAppend_DestroyedNewKey(t *testing.T) {
 
 // The last event of a stream is marked as erased.
 func TestLast_AfterDestruction(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, other, stream := p.open(), p.open(), event.VisitorStream("acme", "aa")
 		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, event.VisitorActed{
 			VisitorID: "v", Kind: "click",

@@ -19,7 +19,7 @@ func (s *Store) Forensic() Forensic { return Forensic{s} }
 
 // Kinds of damage, as predicates. The event is returned as erased, unless it is notSealed.
 const (
-	notOpened = "does not open: it or its key was changed, or moved here from another place"
+	notOpened = "does not open: it or its key was changed, or moved here from another stream"
 	notSealed = "is not sealed, though earlier events are"
 	noContent = "has lost its content: the row of person.content is missing or was changed"
 )

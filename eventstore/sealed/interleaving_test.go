@@ -138,7 +138,7 @@ func TestAppend_InterleavedKeys(t *testing.T) {
 	for name, sameDatabase := range map[string]bool{"same database": true, "log elsewhere": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, "")
+			p := newFixture(t, "")
 			below := p.below()
 			if !sameDatabase {
 				below = storetest.Memory()
@@ -197,7 +197,7 @@ func TestAppend_InterleavedKeys(t *testing.T) {
 }
 
 // traced returns a vault whose queries are counted by s.
-func (p place) traced(s *interruptions) *sealed.Vault {
+func (p fixture) traced(s *interruptions) *sealed.Vault {
 	p.t.Helper()
 	config, err := pgxpool.ParseConfig(p.url)
 	require.NoError(p.t, err)

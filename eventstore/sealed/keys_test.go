@@ -1,9 +1,11 @@
 package sealed_test
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,7 +22,7 @@ import (
 // When log and keys share no transaction, a key is stored before the append, and another process may use it. So the key
 // is kept after a conflict.
 func TestAppend_RefusedKeepsKey(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, stream, taken := p.open(), newLead(), newLead()
 		refused := func(writes ...eventstore.Write) {
 			t.Helper()
@@ -48,7 +50,7 @@ func TestAppend_RefusedKeepsKey(t *testing.T) {
 // An append with an unknown outcome is retried after its key was destroyed.
 func TestAppend_RepeatAfterDestroy(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	store, stream := p.open(), newLead()
 	again := write(stream, eventstore.NoStream, fact(t, asha()))
 	first := storetest.Append(t, store, again)
@@ -62,7 +64,7 @@ func TestAppend_RepeatAfterDestroy(t *testing.T) {
 // A repeat of an append by another process is idempotent. The next append of that process is sealed with the stored
 // key.
 func TestAppend_RepeatByOtherProcess(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		stream := newLead()
 		again := write(stream, eventstore.NoStream, fact(t, asha()))
 		_, err := p.open().Append(t.Context(), again)
@@ -80,7 +82,7 @@ func TestAppend_RepeatByOtherProcess(t *testing.T) {
 
 // A browser keeps its visitor id, so activity may follow the erasure of a visitor. It is sealed with a new key.
 func TestDestroy_VisitorReturns(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		act := func() {
 			storetest.AppendNext(t, store, stream, fact(t, event.VisitorActed{
@@ -106,7 +108,7 @@ func TestDestroy_VisitorReturns(t *testing.T) {
 
 // A restored backup has the destroyed key of a visitor who was forgotten and has returned.
 func TestDestroyReturned_RestoredKey(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, stream := p.open(), event.VisitorStream("acme", "aa")
 		appendFact := func(data event.Data) { storetest.AppendNext(t, store, stream, fact(t, data)) }
 		returned := func() bool {
@@ -139,7 +141,7 @@ func TestDestroyReturned_RestoredKey(t *testing.T) {
 
 // A visitor returned after a key was lost, and only the events of that key were declared lost.
 func TestDestroyReturned_KeyNamedByFact(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		stream, acted := event.VisitorStream("acme", "aa"), event.VisitorActed{VisitorID: "v", Kind: "click"}
 		appendFact := func(data event.Data) { storetest.AppendNext(t, p.open(), stream, fact(t, data)) }
 		returned := func() bool {
@@ -168,7 +170,7 @@ func TestDestroyReturned_KeyNamedByFact(t *testing.T) {
 // The caller may append the same events again after a conflict.
 func TestAppend_DoesNotModifyArguments(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	writes := []eventstore.Write{write(newLead(), eventstore.NoStream, fact(t, asha()))}
 	given := slices.Clone(writes)
 	_, err := p.open().Append(t.Context(), writes...)
@@ -178,7 +180,7 @@ func TestAppend_DoesNotModifyArguments(t *testing.T) {
 }
 
 func TestRead_UnsealedEvents(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		stream, created := newLead(), fact(t, asha())
 		_, err := p.below().Append(t.Context(), write(stream, eventstore.NoStream, created))
 		require.NoError(t, err)
@@ -197,7 +199,7 @@ func TestRead_UnsealedEvents(t *testing.T) {
 
 func TestRewrap_PersonKeys(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	store := p.open()
 	var streams []string
 	for range 1203 { // more than one batch
@@ -247,7 +249,7 @@ func TestRewrap_PersonKeys(t *testing.T) {
 
 func TestAppend_KeyOfOtherStream(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	store, stream := p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	moved := newLead()
@@ -258,7 +260,7 @@ func TestAppend_KeyOfOtherStream(t *testing.T) {
 
 func TestStore_KeyDatabaseDown(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, esdbtest.Empty(t))
+	p := newFixture(t, esdbtest.Empty(t))
 	store, stream := p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	p.pool.Close()
@@ -281,7 +283,7 @@ func TestCommitment_KnownHash(t *testing.T) {
 }
 
 func TestCommitments_OfEveryKey(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, one, two := p.open(), newLead(), newLead()
 		for _, stream := range []string{one, two} {
 			storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
@@ -299,5 +301,66 @@ func TestCommitments_OfEveryKey(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[string][]string{one: found[one]}, later,
 			"the commitment does not depend on the sealing key")
+	})
+}
+
+// Appends that wait for the vault at the same time store their keys in one transaction.
+func TestAppend_KeysShareTransactions(t *testing.T) {
+	t.Parallel()
+	p := newFixture(t, esdbtest.Shared(t))
+	store := p.open()
+	storetest.Append(t, store, write(newLead(), eventstore.NoStream, fact(t, asha()))) // connects
+	tx, err := p.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }() // it may be committed
+	_, err = tx.Exec(t.Context(), `LOCK TABLE person.key IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	const appends = 64
+	var called, appending sync.WaitGroup
+	called.Add(appends)
+	streams, errs := make([]string, appends), make([]error, appends)
+	for i := range appends {
+		streams[i] = newLead()
+		writes := write(streams[i], eventstore.NoStream, fact(t, asha()))
+		appending.Go(func() {
+			called.Done()
+			_, errs[i] = store.Append(t.Context(), writes)
+		})
+	}
+	called.Wait()
+	require.NoError(t, tx.Commit(t.Context()))
+	appending.Wait()
+	other := p.open()
+	for i, err := range errs {
+		require.NoError(t, err)
+		require.Contains(t, string(read(t, other, streams[i])[0].Data), "Asha")
+	}
+	require.Less(t, pgtest.Value[int](t, p.pool, `SELECT count(DISTINCT xmin::text) FROM person.key`), appends/2)
+}
+
+// afterAppend is a store that calls a function before Append returns.
+type afterAppend struct {
+	eventstore.Store
+	call func()
+}
+
+func (s afterAppend) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	position, err := s.Store.Append(ctx, writes...)
+	s.call()
+	return position, err
+}
+
+// The tail may read an event before its append returns. It opens it without the database.
+func TestAppend_CachesKeyForTail(t *testing.T) {
+	onBoth(t, func(t *testing.T, p fixture) {
+		below, stream := p.below(), newLead()
+		var store *sealed.Store
+		store = sealed.Wrap(afterAppend{below, func() {
+			pgtest.Exec(t, p.pool, `ALTER TABLE person.key RENAME TO away`)
+			events := read(t, below, stream)
+			require.NoError(t, store.Open(t.Context(), events))
+			require.Contains(t, string(events[0].Data), "Asha")
+		}}, p.vault(sealKey), p.log == "", slog.New(slog.DiscardHandler))
+		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	})
 }

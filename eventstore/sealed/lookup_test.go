@@ -31,7 +31,7 @@ func (s hookedAppend) Append(ctx context.Context, writes ...eventstore.Write) (e
 
 func TestSubscribe_OwnKeysWithoutLookup(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	var store *sealed.Store
 	seen := 0
 	store = sealed.Wrap(hookedAppend{p.below(), func() {
@@ -48,7 +48,7 @@ func TestSubscribe_OwnKeysWithoutLookup(t *testing.T) {
 // A cached plan of a small table compares every key with every requested stream.
 func TestLookup_CachesNoPlan(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	one, err := pgxpool.ParseConfig(p.url)
 	require.NoError(t, err)
 	one.MaxConns = 1
@@ -71,7 +71,7 @@ func TestLookup_CachesNoPlan(t *testing.T) {
 
 func TestLookup_Concurrent(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	writer, streams := p.open(), make([]string, 40)
 	for i := range streams {
 		streams[i] = newLead()

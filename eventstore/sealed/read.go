@@ -176,8 +176,8 @@ func (s *Store) OpenWithNonce(
 	return stored, nil, nil
 }
 
-// keptBuffer is the maximum size in bytes of a subscription's buffer that is reused for the next page.
-const keptBuffer = 1 << 20
+// maxIdleBuffer is the maximum size in bytes of a subscription's buffer that is reused for the next page.
+const maxIdleBuffer = 1 << 20
 
 // Subscribe implements eventstore.Store. The events of a page are opened together, and have no content.
 func (s *Store) Subscribe(
@@ -193,7 +193,7 @@ func (s *Store) Subscribe(
 				yield(eventstore.Page{}, err)
 				return
 			}
-			if cap(buffer) > keptBuffer {
+			if cap(buffer) > maxIdleBuffer {
 				buffer = nil
 			}
 			if !yield(page, nil) {

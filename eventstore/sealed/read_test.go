@@ -37,7 +37,7 @@ func (e *echo) Subscribe(context.Context, eventstore.Position, eventstore.Filter
 
 func TestSubscribe_OwnEvents(t *testing.T) {
 	t.Parallel()
-	below, p := &echo{}, newPlace(t, "")
+	below, p := &echo{}, newFixture(t, "")
 	store := sealed.Wrap(below, p.vault(sealKey), true, slog.New(slog.DiscardHandler))
 	appended, kept, destroyed, returning := fact(t, asha()), newLead(), newLead(), newLead()
 	for _, stream := range []string{kept, destroyed, returning} {

@@ -188,9 +188,7 @@ func (s *Store) Append(ctx context.Context, writes ...eventstore.Write) (eventst
 			return 0, err
 		}
 	}
-	if s.sameDatabase { // the tail of this process may read the events before Append returns
-		s.cacheKeys(&p, false)
-	}
+	s.cacheKeys(&p, false) // the tail of this process may read the events before Append returns
 	position, err := s.Store.Append(ctx, p.writes...)
 	if err == nil && !s.sameDatabase {
 		s.cacheKeys(&p, true)

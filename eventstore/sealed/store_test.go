@@ -32,8 +32,8 @@ var (
 	nextKey = bytes.Repeat([]byte{2}, sealbox.KeySize)
 )
 
-// place is a log with the database of its keys.
-type place struct {
+// fixture is a log with the database of its keys.
+type fixture struct {
 	t    testing.TB
 	url  string // of the database
 	log  string // of the server, when the log is not in the database
@@ -41,21 +41,21 @@ type place struct {
 }
 
 // onBoth runs a test with the log in PostgreSQL and in EventStoreDB.
-func onBoth(t *testing.T, test func(*testing.T, place)) {
+func onBoth(t *testing.T, test func(*testing.T, fixture)) {
 	t.Parallel()
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
-		test(t, newPlace(t, ""))
+		test(t, newFixture(t, ""))
 	})
 	t.Run("EventStoreDB", func(t *testing.T) {
 		t.Parallel()
-		test(t, newPlace(t, esdbtest.Empty(t)))
+		test(t, newFixture(t, esdbtest.Empty(t)))
 	})
 }
 
-func newPlace(t testing.TB, log string) place {
+func newFixture(t testing.TB, log string) fixture {
 	t.Helper()
-	p := place{t: t, url: pgtest.DatabaseFrom(t, "log", postgres.Migrate), log: log}
+	p := fixture{t: t, url: pgtest.DatabaseFrom(t, "log", postgres.Migrate), log: log}
 	var err error
 	p.pool, err = pgxpool.New(t.Context(), p.url)
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func newPlace(t testing.TB, log string) place {
 }
 
 // below opens the underlying store as a new process.
-func (p place) below() eventstore.Store {
+func (p fixture) below() eventstore.Store {
 	p.t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	if p.log != "" {
@@ -79,7 +79,7 @@ func (p place) below() eventstore.Store {
 	return store
 }
 
-func (p place) vault(keys ...[]byte) *sealed.Vault {
+func (p fixture) vault(keys ...[]byte) *sealed.Vault {
 	p.t.Helper()
 	box, err := sealbox.New(keys...)
 	require.NoError(p.t, err)
@@ -87,7 +87,7 @@ func (p place) vault(keys ...[]byte) *sealed.Vault {
 }
 
 // open opens the sealed store as a new process.
-func (p place) open(keys ...[]byte) *sealed.Store {
+func (p fixture) open(keys ...[]byte) *sealed.Store {
 	p.t.Helper()
 	if len(keys) == 0 {
 		keys = [][]byte{sealKey}
@@ -95,7 +95,7 @@ func (p place) open(keys ...[]byte) *sealed.Store {
 	return sealed.Wrap(p.below(), p.vault(keys...), p.log == "", slog.New(slog.DiscardHandler))
 }
 
-func (p place) keys(stream string) (n int) {
+func (p fixture) keys(stream string) (n int) {
 	p.t.Helper()
 	require.NoError(p.t,
 		p.pool.QueryRow(p.t.Context(), `SELECT count(*) FROM person.key WHERE stream = $1`, stream).Scan(&n))
@@ -149,7 +149,7 @@ func requireNoPersonalData(t testing.TB, all []eventstore.Recorded) {
 }
 
 func TestStore_LogHasNoPersonalData(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, stream := p.open(), newLead()
 		visitor := event.VisitorStream("acme", "aa")
 		created, merged := fact(t, asha()),
@@ -190,7 +190,7 @@ func TestStore_LogHasNoPersonalData(t *testing.T) {
 }
 
 func TestDestroy_EveryProcess(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, other, stream := p.open(), p.open(), newLead()
 		storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 		listening, stop := context.WithCancel(t.Context())
@@ -231,7 +231,7 @@ func TestDestroy_RepeatAwaitsStandby(t *testing.T) {
 	t.Parallel()
 	pair := pgtest.NewPair(t)
 	require.NoError(t, postgres.Migrate(t.Context(), pair.Primary.URL()))
-	p := place{t: t, url: pair.Primary.URL(), pool: pgtest.Pool(t, pair.Primary.URL())}
+	p := fixture{t: t, url: pair.Primary.URL(), pool: pgtest.Pool(t, pair.Primary.URL())}
 	store, stream := p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	pair.StopStandby(t)
@@ -253,7 +253,7 @@ func TestDestroy_RepeatAwaitsStandby(t *testing.T) {
 
 // Every role of the database may listen, so the notification must have no payload.
 func TestDestroy_NotificationIsEmpty(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		conn, err := p.pool.Acquire(t.Context())
 		require.NoError(t, err)
 		defer conn.Release()
@@ -270,7 +270,7 @@ func TestDestroy_NotificationIsEmpty(t *testing.T) {
 // The cache is cleared when a process begins to listen, well before the TTL.
 func TestRun_ClearsCache(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	store, other, stream := p.open(), p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	require.Contains(t, string(read(t, other, stream)[0].Data), "Asha")
@@ -285,7 +285,7 @@ func TestRun_ClearsCache(t *testing.T) {
 // A page is read before an erasure and its keys are looked up after it. The reader must receive the erasure as well.
 func TestRead_ErasedEventAndItsFact(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "")
+	p := newFixture(t, "")
 	store, stream := p.open(), newLead()
 	storetest.Append(t, store, write(stream, eventstore.NoStream, fact(t, asha())))
 	between := &hookedRead{Store: p.below(), afterRead: func() {
@@ -330,7 +330,7 @@ func (m *hookedRead) Read(
 
 // Both stores accept the largest possible lead of a capture after sealing.
 func TestAppend_LargestLead(t *testing.T) {
-	onBoth(t, func(t *testing.T, p place) {
+	onBoth(t, func(t *testing.T, p fixture) {
 		store, stream := p.open(), newLead()
 		large := fact(t, event.LeadCreated{LeadFields: event.LeadFields{Name: strings.Repeat("n", 735<<10)}})
 		storetest.Append(t, store, write(stream, eventstore.NoStream, large))
@@ -340,6 +340,6 @@ func TestAppend_LargestLead(t *testing.T) {
 
 func TestStore_Conformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t testing.TB) eventstore.Store { return newPlace(t, "").open() },
+	storetest.Run(t, func(t testing.TB) eventstore.Store { return newFixture(t, "").open() },
 		storetest.Capabilities{GapFree: true})
 }

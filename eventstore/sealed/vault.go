@@ -78,6 +78,7 @@ type Vault struct {
 	pool    *pgxpool.Pool
 	box     *sealbox.Box
 	lookUps eventstore.Batcher[string, []key]
+	stores  eventstore.Batcher[[]eventstore.Write, struct{}]
 }
 
 // NewVault returns a vault in the database of a pool. The box seals the keys; if it has no keys, sealed events can be
@@ -86,6 +87,9 @@ func NewVault(pool *pgxpool.Pool, box *sealbox.Box) *Vault {
 	v := &Vault{pool: pool, box: box}
 	v.lookUps = eventstore.Batcher[string, []key]{
 		Query: v.findEach, Concurrency: 2, MaxBatch: 256, Timeout: 30 * time.Second,
+	}
+	v.stores = eventstore.Batcher[[]eventstore.Write, struct{}]{
+		Query: v.storeAll, Concurrency: 2, MaxBatch: 64, Timeout: 30 * time.Second,
 	}
 	return v
 }
@@ -160,19 +164,37 @@ func boxError(err error) error {
 // store inserts the keys and contents of an append before it, for a log in another database. It inserts no content
 // whose key was destroyed.
 func (v *Vault) store(ctx context.Context, writes []eventstore.Write) error {
-	batch := &pgx.Batch{}
-	for _, w := range writes {
+	if !slices.ContainsFunc(writes, func(w eventstore.Write) bool { return w.Key != nil || len(w.Contents) > 0 }) {
+		return nil
+	}
+	_, err := v.stores.Do(ctx, writes)
+	return unavailable(ctx, err)
+}
+
+// storeAll inserts the keys and contents of several appends in one transaction. A key may be stored already, by a
+// transaction whose answer was lost.
+func (v *Vault) storeAll(ctx context.Context, appends [][]eventstore.Write) ([]struct{}, error) {
+	var streams, sealedBy []string
+	var ids []int64
+	var sealed [][]byte
+	contents := &pgx.Batch{}
+	for _, w := range slices.Concat(appends...) {
 		if k := w.Key; k != nil {
-			batch.Queue(`INSERT INTO person.key (stream, id, sealed_by, sealed) VALUES ($1, $2, $3, $4)`, k.Stream,
-				k.ID, k.SealedBy, k.Sealed)
+			streams, ids = append(streams, k.Stream), append(ids, k.ID)
+			sealedBy, sealed = append(sealedBy, k.SealedBy), append(sealed, k.Sealed)
 		}
 		for _, c := range w.Contents {
-			batch.Queue(`INSERT INTO person.content (stream, key_id, hash, sealed, pending)
+			contents.Queue(`INSERT INTO person.content (stream, key_id, hash, sealed, pending)
 				SELECT stream, id, $3, $4, now() FROM person.key WHERE stream = $1
-				AND id = $2 FOR KEY SHARE`, w.Stream, c.KeyID, c.Hash, c.Sealed)
+				AND id = $2 FOR KEY SHARE ON CONFLICT DO NOTHING`, w.Stream, c.KeyID, c.Hash, c.Sealed)
 		}
 	}
-	return unavailable(ctx, v.pool.SendBatch(ctx, batch).Close())
+	batch := &pgx.Batch{}
+	batch.Queue(`INSERT INTO person.key (stream, id, sealed_by, sealed)
+		SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bytea[]) ON CONFLICT DO NOTHING`,
+		streams, ids, sealedBy, sealed)
+	batch.QueuedQueries = append(batch.QueuedQueries, contents.QueuedQueries...)
+	return make([]struct{}, len(appends)), v.pool.SendBatch(ctx, batch).Close()
 }
 
 // channel is notified when keys were destroyed. Any role may listen and notify, so notifications are empty, and the

@@ -210,9 +210,9 @@ func (s subject) evolve(fact event.Fact) subject {
 // subjects configures the cache of folds: a lead with repeated arrivals has one delivery after another. Erased leads
 // are not cached.
 var subjects = eventstore.FoldRules[subject]{
-	Evolve: subject.evolve,
-	Keep:   func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.NotCreated },
-	Long:   128, Memory: 4 << 20,
+	Evolve:    subject.evolve,
+	Cacheable: func(s subject) bool { return s.Lead.Phase == lead.Live || s.Lead.Phase == lead.NotCreated },
+	Long:      128, Memory: 4 << 20,
 }
 
 // render renders the body of a delivery from the event's stream, up to the event. Every attempt gets the same bytes.

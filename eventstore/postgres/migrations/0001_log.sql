@@ -14,9 +14,9 @@ CREATE TABLE log.event (
 );
 
 COMMENT ON TABLE log.event IS 'The log. Written by log.append only: rows inserted by other means break the order of positions.';
-COMMENT ON COLUMN log.event.position IS 'Place in the whole log, from 1, without gaps, in the order of commits.';
+COMMENT ON COLUMN log.event.position IS 'Number in the whole log, from 1, without gaps, in the order of commits.';
 COMMENT ON COLUMN log.event.recorded_at IS 'When it happened, by the clock of the process that recorded it.';
-COMMENT ON COLUMN log.event.revision IS 'Place in the stream, from 0, without gaps.';
+COMMENT ON COLUMN log.event.revision IS 'Number in the stream, from 0, without gaps.';
 COMMENT ON COLUMN log.event.event_id IS 'The event''s ULID, as 16 bytes.';
 COMMENT ON COLUMN log.event.data IS 'JSON, byte for byte as written; log.event_readable shows it.';
 
@@ -96,7 +96,7 @@ $$;
 --   w_append        per write: its append
 --   w_expectation   and its expectation
 --   e_write         per event: its write,
---   e_place         its place in the write, from 0,
+--   e_offset        its number in the write, from 0,
 --   e_*             and the columns of log.event; e_metadata is a number in
 --   metadata        the distinct values
 --   k_write         per key of a person: the write to its stream
@@ -131,7 +131,7 @@ $$;
 CREATE FUNCTION log.append(
     x_stream text[], x_expect bigint[], x_first uuid[],
     w_append int[], w_expectation int[],
-    e_write int[], e_place int[], e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
+    e_write int[], e_offset int[], e_id uuid[], e_at timestamptz[], e_type text[], e_data bytea[], e_metadata int[],
     metadata bytea[],
     k_write int[], k_id bigint[], k_sealed_by text[], k_sealed bytea[],
     c_write int[], c_key_id bigint[], c_hash bytea[], c_sealed bytea[],
@@ -179,16 +179,16 @@ BEGIN
                 SELECT count(*) FILTER (WHERE w_append[e.write] <> ALL (refused)) OVER (ROWS UNBOUNDED PRECEDING)
                   FROM (SELECT unnest(e_write) AS write) AS e);
 
-            -- A refused append whose every event is stored at its place was sent before.
+            -- A refused append whose every event is stored at its revision was sent before.
             stored := ARRAY(
                 SELECT CASE WHEN count(*) = count(l.position) THEN max(l.position) ELSE 0 END
                   FROM unnest(refused) AS r (append)
                   LEFT JOIN (
-                       SELECT w_append[a.write] AS append, w_expectation[a.write] AS expectation, a.place, a.id
-                         FROM (SELECT unnest(e_write) AS write, unnest(e_place) AS place, unnest(e_id) AS id) AS a) AS e USING (append)
+                       SELECT w_append[a.write] AS append, w_expectation[a.write] AS expectation, a."offset", a.id
+                         FROM (SELECT unnest(e_write) AS write, unnest(e_offset) AS "offset", unnest(e_id) AS id) AS a) AS e USING (append)
                   LEFT JOIN LATERAL (
                        SELECT l.position FROM log.event l
-                        WHERE l.stream = x_stream[e.expectation] COLLATE "C" AND l.revision = base[e.expectation] + 1 + e.place
+                        WHERE l.stream = x_stream[e.expectation] COLLATE "C" AND l.revision = base[e.expectation] + 1 + e."offset"
                           AND l.event_id = e.id
                         LIMIT 1) AS l ON true
                  GROUP BY r.append ORDER BY r.append);
@@ -196,9 +196,9 @@ BEGIN
 
         BEGIN
             INSERT INTO log.event (position, recorded_at, revision, event_id, stream, type, data, metadata)
-            SELECT head + coalesce(number[e.n], e.n), e.at, base[w_expectation[e.write]] + 1 + e.place, e.id,
+            SELECT head + coalesce(number[e.n], e.n), e.at, base[w_expectation[e.write]] + 1 + e."offset", e.id,
                    x_stream[w_expectation[e.write]], e.type, e.data, append.metadata[e.metadata]
-              FROM (SELECT generate_series(1, cardinality(e_id)) AS n, unnest(e_write) AS write, unnest(e_place) AS place,
+              FROM (SELECT generate_series(1, cardinality(e_id)) AS n, unnest(e_write) AS write, unnest(e_offset) AS "offset",
                            unnest(e_id) AS id, unnest(e_at) AS at, unnest(e_type) AS type, unnest(e_data) AS data, unnest(e_metadata) AS metadata) AS e
              WHERE refused IS NULL OR w_append[e.write] <> ALL (refused);
             IF NOT FOUND THEN
