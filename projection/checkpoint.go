@@ -321,8 +321,8 @@ func commit(ctx context.Context, db database, steps []step) (failed int, err err
 	return unknown, nil
 }
 
-// hold locks the checkpoint's row, so that other writers of the view wait: each of them writes this row first.
-func (c checkpoint) hold(ctx context.Context, tx pgx.Tx) error {
+// lock locks the checkpoint's row, so that other writers of the view wait: each of them writes this row first.
+func (c checkpoint) lock(ctx context.Context, tx pgx.Tx) error {
 	tag, err := tx.Exec(ctx, `
 		SELECT FROM checkpoint
 		 WHERE projector = $1 AND version = $2 AND epoch = $3 AND position = $4 AND coalesce(seen_event, '') = $5

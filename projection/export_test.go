@@ -19,8 +19,8 @@ func (r *Runner) DisableRetries() {
 	r.pace.maxRetry = 1000 * time.Hour
 }
 
-// TakeLeaseOnce makes a replay fail at once while another one runs.
-func (r Replay) TakeLeaseOnce() Replay {
+// AcquireLeaseOnce makes a replay fail at once while another one runs.
+func (r Replay) AcquireLeaseOnce() Replay {
 	r.leaseAttempts = 1
 	return r
 }

@@ -142,7 +142,7 @@ func (g *group) start() eventstore.Start {
 	projectors := make([]Projector, len(g.members))
 	first := g.members[0]
 	for i, s := range g.members {
-		if projectors[i] = s.projector; s.taken < first.taken {
+		if projectors[i] = s.projector; s.processed < first.processed {
 			first = s
 		}
 	}
@@ -150,7 +150,7 @@ func (g *group) start() eventstore.Start {
 	if g.shared { // the views have read events in other groups
 		since = time.Now()
 	}
-	return eventstore.Start{After: first.taken, Since: since, Filter: Union(projectors), Stored: true}
+	return eventstore.Start{After: first.processed, Since: since, Filter: Union(projectors), Stored: true}
 }
 
 // whileHeld returns a context that ends with the session of any member, whose lease is lost when its connections hang: a
@@ -212,7 +212,7 @@ func (g *group) due() <-chan time.Time {
 		}
 	}
 	for _, s := range g.members {
-		if s.taken > s.checkpoint.position {
+		if s.processed > s.checkpoint.position {
 			at(s.moved.Add(g.pace.checkpoints))
 		}
 		if s.written >= g.pace.bulk || s.derived > 0 {
@@ -240,14 +240,14 @@ func (g *group) steps(
 ) (steps []memberStep, ends map[*session]error) {
 	ends = map[*session]error{}
 	for _, s := range g.members {
-		own := batch{position: max(s.taken, position)}
+		own := batch{position: max(s.processed, position)}
 		for i := range events {
 			e := &events[i]
-			if e.Position <= s.taken || !s.filter.Matches(e.Stream, e.Type) {
+			if e.Position <= s.processed || !s.filter.Matches(e.Stream, e.Type) {
 				continue
 			}
 			if e.Err != nil {
-				if ends[s], own.position = e.Err, s.taken; len(own.events) > 0 {
+				if ends[s], own.position = e.Err, s.processed; len(own.events) > 0 {
 					own.position = last(own.events)
 				}
 				break
@@ -256,8 +256,8 @@ func (g *group) steps(
 				own.events = append(own.events, *e)
 			}
 		}
-		s.taken = own.position
-		due := s.taken > s.checkpoint.position && !now.Before(s.moved.Add(g.pace.checkpoints))
+		s.processed = own.position
+		due := s.processed > s.checkpoint.position && !now.Before(s.moved.Add(g.pace.checkpoints))
 		if due || len(own.events) > 0 {
 			steps = append(steps, memberStep{s, step{&s.checkpoint, own, nil}})
 		}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -26,8 +27,8 @@ var (
 	// ErrReplayRuns: another process is rebuilding this view.
 	ErrReplayRuns = errors.New("another replay of this view is running")
 
-	// ErrSchemaTaken: the schema exists and is not a copy of the views that are to be built there.
-	ErrSchemaTaken = errors.New("the schema exists already")
+	// ErrSchemaExists: the schema exists and is not a copy of the views that are to be built there.
+	ErrSchemaExists = errors.New("the schema exists already")
 
 	// ErrHasDependents: the live table cannot be dropped because other objects depend on it, such as a view of an
 	// operator.
@@ -309,7 +310,7 @@ func (r Replay) newBuilder(ctx context.Context, p Projector, task, into string) 
 	config.RuntimeParams["application_name"] = "leadlog " + task + " " + p.Name()
 	config.AfterConnect = r.asOwner
 	b := &builder{Replay: r, projector: p, filter: p.Filter(), schema: into, temporary: task == verifying}
-	if b.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+	if b.conn, err = migration.Connect(ctx, config); err != nil {
 		return nil, err
 	}
 	if err := b.lease(ctx); err != nil {
@@ -331,8 +332,8 @@ func (r Replay) asOwner(ctx context.Context, conn *pgconn.PgConn) error {
 func (b *builder) lease(ctx context.Context) error {
 	const pause = 250 * time.Millisecond
 	for range b.leaseAttempts {
-		taken, err := schema.TakeLease(ctx, b.conn, schema.ReplayLease(b.schema, b.projector.Name()))
-		if err != nil || taken {
+		acquired, err := schema.AcquireLease(ctx, b.conn, schema.ReplayLease(b.schema, b.projector.Name()))
+		if err != nil || acquired {
 			return err
 		}
 		if err := eventstore.Sleep(ctx, pause); err != nil {
@@ -513,9 +514,9 @@ func (b *builder) openSchema(ctx context.Context, tx pgx.Tx) error {
 	case err == nil && comment == b.marker:
 		return nil
 	case err == nil && !strings.HasPrefix(comment, schema.CopyMarker):
-		return fmt.Errorf("schema %s: %w: it is not a copy of views", b.schema, ErrSchemaTaken)
+		return fmt.Errorf("schema %s: %w: it is not a copy of views", b.schema, ErrSchemaExists)
 	case err == nil && b.Into != "":
-		return fmt.Errorf("schema %s: %w: it is a %s, not a %s", b.schema, ErrSchemaTaken, comment, b.marker)
+		return fmt.Errorf("schema %s: %w: it is a %s, not a %s", b.schema, ErrSchemaExists, comment, b.marker)
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return err
 	}
@@ -572,7 +573,7 @@ func (r Replay) openIndexing(ctx context.Context) (*pgxpool.Pool, error) {
 		// A synchronized scan would start in the middle of a table, and rows that are in order would have to be sorted.
 		"synchronize_seqscans": "off",
 	})
-	return pgxpool.NewWithConfig(ctx, config)
+	return migration.NewPool(ctx, config)
 }
 
 // finishCopy creates statistics and indexes, which only readers need, and fills the derived tables of a copy that

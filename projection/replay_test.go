@@ -1,7 +1,6 @@
 package projection_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,8 +20,6 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
-	"github.com/leadlog/leadlog/eventstore/sealbox"
-	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -190,11 +187,11 @@ func TestReplay_CopyAsOf(t *testing.T) {
 	other := w.Replay(view.Lead{})
 	other.Into, other.Until = "by_time", projection.Until{Position: 5}
 	err := other.Run(t.Context())
-	require.ErrorIs(t, err, projection.ErrSchemaTaken)
+	require.ErrorIs(t, err, projection.ErrSchemaExists)
 	require.ErrorContains(t, err, "as of "+projection.Until{Time: moment}.String())
 	require.ErrorContains(t, err, "as of position 5")
 	other.Into = "secret"
-	require.ErrorIs(t, other.Run(t.Context()), projection.ErrSchemaTaken)
+	require.ErrorIs(t, other.Run(t.Context()), projection.ErrSchemaExists)
 	other.Into, other.Until.Position = "beyond", 1_000_000
 	require.ErrorIs(t, other.Run(t.Context()), projection.ErrBeyondLog)
 	other.Until.Position = 5
@@ -206,7 +203,7 @@ func TestCompare_KeepsForeignSchema(t *testing.T) {
 	w := projectiontest.New(t)
 	pgtest.Exec(t, w.Pool, `CREATE SCHEMA verify_lead; CREATE TABLE verify_lead.mine AS SELECT 1 AS kept`)
 	_, err := w.Replay(view.Lead{}).Compare(t.Context(), 1)
-	require.ErrorIs(t, err, projection.ErrSchemaTaken)
+	require.ErrorIs(t, err, projection.ErrSchemaExists)
 	require.Equal(t, 1, pgtest.Value[int](t, w.Pool, `SELECT kept FROM verify_lead.mine`))
 }
 
@@ -260,14 +257,12 @@ func TestReplay_VisitorDeletedMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := projectiontest.New(t)
-			box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
-			require.NoError(t, err)
-			store := sealed.Wrap(w.Store, sealed.NewVault(w.Pool, box), true, slog.New(slog.DiscardHandler))
-			w.Store = store
+			store := w.Seal(t)
 			visitor := event.VisitorStream("acme", "v")
 			add := func(data event.Data) {
 				e := w.NewEvent()
 				e.Metadata.Account = "acme"
+				var err error
 				e.Type, e.Data, err = event.Encode(data)
 				require.NoError(t, err)
 				storetest.AppendNext(t, store, visitor, e)
@@ -522,7 +517,7 @@ func TestReplay_OneAtATime(t *testing.T) {
 	r := w.Replay(view.Account{})
 	r.Progress = func(done, end eventstore.Position) {
 		if done < end {
-			during = w.Replay(view.Account{}).TakeLeaseOnce().Run(t.Context())
+			during = w.Replay(view.Account{}).AcquireLeaseOnce().Run(t.Context())
 		}
 	}
 	require.NoError(t, r.Run(t.Context()))

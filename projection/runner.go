@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -111,7 +112,7 @@ func New(o Options) (*Runner, error) {
 		r.workers = append(r.workers, &worker{
 			projector: p, store: o.Store, tail: o.Tail, schema: o.Schema, leases: r.leases, analyzer: analyzing,
 			log: o.Log.With(slog.String("projector", p.Name())), watch: o.Watch, pace: r.pace,
-			status: Status{Name: p.Name(), State: Standby},
+			status: Status{Name: p.Name(), State: Standby, Unread: true},
 		})
 	}
 	return r, nil
@@ -135,7 +136,7 @@ func (r *Runner) Run(ctx context.Context) {
 	if !r.shared {
 		defer r.leases.Close()
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, r.config)
+	pool, err := migration.NewPool(ctx, r.config)
 	if err != nil { // it does not connect yet
 		panic(err)
 	}
@@ -189,6 +190,7 @@ type Status struct {
 	Name     string
 	State    State
 	Position eventstore.Position // of the view, as last read by this process
+	Unread   bool                // this process has not read the position yet, which is 0
 	Lag      uint64              // positions from there to the head of the log
 	Err      error               // why it is failed or stale
 	Failures uint64              // since the process began
@@ -278,7 +280,7 @@ func (w *worker) failed(err error) time.Duration {
 func (w *worker) opened(position, head eventstore.Position) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.status.Position, w.live, w.oldest = position, false, time.Time{}
+	w.status.Position, w.status.Unread, w.live, w.oldest = position, false, false, time.Time{}
 	if w.status.State == Failed && position < head {
 		return
 	}
@@ -318,7 +320,7 @@ func (w *worker) applied(position eventstore.Position) {
 }
 
 func (w *worker) standby(position eventstore.Position) {
-	w.update(func(s *Status) { s.State, s.Position, s.Err = Standby, position, nil })
+	w.update(func(s *Status) { s.State, s.Position, s.Unread, s.Err = Standby, position, false, nil })
 }
 
 func (w *worker) update(change func(*Status)) {
@@ -355,7 +357,7 @@ type session struct {
 	ctx         context.Context // of the lease
 	pool        *pgxpool.Pool
 	checkpoint  checkpoint
-	taken       eventstore.Position // up to here, events are applied or not for this view
+	processed   eventstore.Position // up to here, events are applied or not for this view
 	moved       time.Time           // when the checkpoint was written last
 	filter      eventstore.Filter
 	chosen      func(Event) bool // whether the projector needs an event; nil: it needs all
@@ -385,7 +387,7 @@ func (w *worker) serve(ctx context.Context, pool *pgxpool.Pool) error {
 // lease waits for the projector's lease. While another process has it, lease records that process's position.
 func (w *worker) lease(ctx context.Context, pool *pgxpool.Pool) (*schema.Lease, error) {
 	for {
-		lease, err := w.leases.Take(ctx, schema.ProjectorLease(w.schema, w.projector.Name()))
+		lease, err := w.leases.Acquire(ctx, schema.ProjectorLease(w.schema, w.projector.Name()))
 		if err != nil || lease != nil {
 			return lease, err
 		}
@@ -414,7 +416,7 @@ func (s *session) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	s.taken = s.checkpoint.position
+	s.processed = s.checkpoint.position
 	s.opened(s.checkpoint.position, head)
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.analyzing.Wait()
@@ -437,7 +439,7 @@ func (s *session) maintain(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if err := s.checkpoint.hold(ctx, tx); err != nil {
+		if err := s.checkpoint.lock(ctx, tx); err != nil {
 			return err
 		}
 		return s.maintenance.Run(ctx, tx)
@@ -484,7 +486,7 @@ func (a *analyzer) run(ctx context.Context, log *slog.Logger, tables []string, w
 		return err
 	}
 	defer func() { <-a.sem }()
-	conn, err := pgx.ConnectConfig(ctx, a.config)
+	conn, err := migration.Connect(ctx, a.config)
 	if err != nil {
 		return err
 	}
@@ -492,17 +494,22 @@ func (a *analyzer) run(ctx context.Context, log *slog.Logger, tables []string, w
 	return schema.Analyze(ctx, conn, log, a.schema, tables, int64(written))
 }
 
-// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status.
-// Unless the projector runs here and keeps up, it reads the log, so it should not be called often.
+// Delay returns how long the oldest event that a projector has not yet applied has been on the log, as of a Status, or
+// longer if it selects few events. Unless the projector runs here and keeps up, it reads the log, so it should not be
+// called often. The error is errUnread if the position is not known: a search of the whole log would delay the first
+// answer that a process is ready.
 func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	for _, w := range r.workers {
 		if s.Lag == 0 || w.projector.Name() != s.Name {
 			continue
 		}
+		if s.Unread {
+			return 0, errUnread
+		}
 		if delay, known := w.delay(); known && s.State == Running {
 			return delay, nil
 		}
-		next, err := firstBetween(ctx, r.store, s.Position, s.Position+eventstore.Position(s.Lag), w.projector.Filter())
+		next, err := nextBetween(ctx, r.store, s.Position, s.Position+eventstore.Position(s.Lag), w.projector.Filter())
 		if err != nil || next == nil {
 			return 0, err
 		}
@@ -511,17 +518,21 @@ func (r *Runner) Delay(ctx context.Context, s Status) (time.Duration, error) {
 	return 0, nil
 }
 
-// firstBetween returns the first event after a position, up to another, that a filter selects; nil when there is none.
-func firstBetween(
+var errUnread = errors.New("the position of the view has not been read yet")
+
+// nextBetween returns the first event after a position, up to another, that a filter selects; nil when there is none.
+// If a read of bounded time finds none, it returns the next event of any kind after what was read, which is no later.
+func nextBetween(
 	ctx context.Context, store eventstore.Store, after, until eventstore.Position, filter eventstore.Filter,
 ) (*eventstore.Recorded, error) {
-	for page, err := range eventstore.ReadTo(ctx, store, after, until, filter) {
-		if err != nil {
-			return nil, err
-		}
-		if len(page.Events) > 0 {
-			return &page.Events[0], nil
-		}
+	events, reached, err := eventstore.ReadRange(ctx, store, eventstore.Range{
+		After: after, Until: until, Filter: filter, Limit: 1,
+	})
+	if err == nil && len(events) == 0 && reached < until {
+		events, _, err = eventstore.ReadRange(ctx, store, eventstore.Range{After: reached, Until: until, Limit: 1})
 	}
-	return nil, nil
+	if err != nil || len(events) == 0 {
+		return nil, err
+	}
+	return &events[0], nil
 }

@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,6 +64,63 @@ func TestDelay_OldestUnappliedEvent(t *testing.T) {
 		"the event that is being applied, without a read of the log")
 	w.applied(3)
 	require.Zero(t, delay(Running, 3))
+}
+
+// A process that has just started must not search the log of a view that may be up to date.
+func TestDelay_UnreadPosition(t *testing.T) {
+	t.Parallel()
+	view := selective{filter: eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}}
+	r, err := New(Options{URL: "postgres://", Store: storetest.Memory(), Projectors: []Projector{view}})
+	require.NoError(t, err)
+	_, err = r.store.Append(t.Context(), eventstore.Write{
+		Stream: "lead-1", Expect: eventstore.NoStream, Events: []eventstore.Event{{
+			ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte("{}"), At: time.Unix(0, 0).UTC(),
+		}},
+	})
+	require.NoError(t, err)
+	delay := func() error {
+		status, err := r.Status(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, status[0].Lag)
+		_, err = r.Delay(t.Context(), status[0])
+		return err
+	}
+	require.ErrorIs(t, delay(), errUnread)
+	r.workers[0].opened(0, 1)
+	require.NoError(t, delay())
+}
+
+// bounded is a store that reads ranges one position at a time.
+type bounded struct{ eventstore.Store }
+
+func (b bounded) ReadRange(
+	ctx context.Context, r eventstore.Range,
+) ([]eventstore.Recorded, eventstore.Position, error) {
+	r.Until = min(r.Until, r.After+1)
+	return eventstore.ReadRange(ctx, b.Store, r)
+}
+
+// If the next events do not concern a view, its delay is that of the event after them.
+func TestNextBetween_BoundedRead(t *testing.T) {
+	t.Parallel()
+	log := bounded{storetest.Memory()}
+	for _, stream := range []string{"lead-1", "lead-2", "lead-3", "account-1"} {
+		_, err := log.Append(t.Context(),
+			eventstore.Write{Stream: stream, Expect: eventstore.NoStream, Events: []eventstore.Event{{
+				ID: ulid.Make(), Type: event.ClaimReleased{}.EventType(), Data: []byte("{}"),
+				At: time.Now().UTC().Truncate(time.Millisecond), Metadata: event.Metadata{Account: "a"},
+			}}})
+		require.NoError(t, err)
+	}
+	accounts := eventstore.Filter{StreamPrefixes: []string{event.AccountPrefix}}
+	for after, want := range []eventstore.Position{2, 3, 4, 4} {
+		next, err := nextBetween(t.Context(), log, eventstore.Position(after), 4, accounts)
+		require.NoError(t, err)
+		require.Equal(t, want, next.Position)
+	}
+	next, err := nextBetween(t.Context(), log, 2, 3, accounts)
+	require.NoError(t, err)
+	require.Nil(t, next)
 }
 
 // selective is a projector with only a filter.

@@ -144,7 +144,7 @@ func TestRunner_KilledSessions(t *testing.T) {
 				require.Eventually(t, func() bool {
 					last = configure(t, w, 10)
 					tag, err := w.Pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-						WHERE datname = current_database() AND application_name = ANY ($1)`, sessions)
+						WHERE datname = current_database() AND application_name ~ ANY ($1)`, sessions)
 					return err == nil && tag.RowsAffected() > 0
 				}, projectiontest.Soon, 5*time.Millisecond)
 			}
@@ -431,7 +431,7 @@ func TestRunner_StalledStandby(t *testing.T) {
 	defer holder.Release()
 	lease := schema.ProjectorLease(schema.Views, schema.Account)
 	require.Eventually(t, func() bool {
-		taken, err := schema.TakeLease(t.Context(), holder, lease)
+		taken, err := schema.AcquireLease(t.Context(), holder, lease)
 		return err == nil && taken
 	}, projectiontest.Soon, time.Millisecond)
 	runner := hastened(t, w, view.Account{})

@@ -47,7 +47,7 @@ func hint(err error) string {
 		return "LEADLOG_DATABASE_URL of the views of this log, or leadlog replay all where they are stale"
 	case errors.Is(err, logcopy.ErrOther):
 		return "an empty database or server as --to, or the log that this one was moved from"
-	case errors.Is(err, projection.ErrSchemaTaken):
+	case errors.Is(err, projection.ErrSchemaExists):
 		return "another name as --into; or, if it is an old copy of views, DROP SCHEMA NAME CASCADE in psql, and again"
 	case errors.Is(err, projection.ErrHasDependents):
 		return "DROP VIEW in psql, again, and CREATE VIEW as it was: the copy is ready"

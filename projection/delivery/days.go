@@ -124,7 +124,7 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 		if _, err := tx.Exec(ctx, `DELETE FROM delivery.account_day WHERE day = $1`, day); err != nil {
 			return err
 		}
-		if err := keepErasures(ctx, tx, day); err != nil {
+		if err := saveErasures(ctx, tx, day); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `DROP TABLE `+partition("delivery", day)+`, `+partition("attempt", day))
@@ -137,9 +137,9 @@ func (d Days) drop(ctx context.Context, day time.Time) (dropped bool, err error)
 	return dropped, err
 }
 
-// keepErasures saves the outcome of lead.erased at each endpoint, for certificates. A successful delivery counts even
+// saveErasures saves the outcome of lead.erased at each endpoint, for certificates. A successful delivery counts even
 // if a later replay failed.
-func keepErasures(ctx context.Context, tx pgx.Tx, day time.Time) error {
+func saveErasures(ctx context.Context, tx pgx.Tx, day time.Time) error {
 	_, err := tx.Exec(ctx, `
 		INSERT INTO delivery.erasure AS kept (event_id, webhook_id, state, finished_at, attempts, status)
 		SELECT DISTINCT ON (d.event_id, d.webhook_id) d.event_id, d.webhook_id, d.state, d.finished_at,

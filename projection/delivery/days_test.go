@@ -129,7 +129,7 @@ func TestDays_Drop(t *testing.T) {
 }
 
 // Certificates of erasures are requested after the deliveries were dropped.
-func TestDays_KeepErasures(t *testing.T) {
+func TestDays_SaveErasures(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
 	answers, fails := deliverytest.Register(t, w, "acme", "https://a.example", "*"),

@@ -75,7 +75,8 @@ func saveDeferred(ctx context.Context, tx pgx.Tx, events []deferredEvent) error 
 			INSERT INTO delivery.deferred (event_id, part, account, type, stream, revision, position, webhook_ids)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 			    ON CONFLICT DO NOTHING`,
-			d.ID.String(), d.message.Part, d.account, d.message.Type, d.Stream, int64(d.Revision), int64(d.Position), d.webhookIDs)
+			d.ID.String(), d.message.Part, d.account, d.message.Type, d.Stream, int64(d.Revision),
+			int64(d.Position), d.webhookIDs)
 	}
 	if batch.Len() == 0 {
 		return nil
@@ -116,7 +117,7 @@ func (w FilterWorker) RunOnce(ctx context.Context) (worked bool, err error) {
 	if err != nil || len(accounts) == 0 {
 		return false, schema.Unavailable(err)
 	}
-	lease, err := w.Leases.Take(ctx, filterLease)
+	lease, err := w.Leases.Acquire(ctx, filterLease)
 	if err != nil || lease == nil {
 		return false, schema.Unavailable(err)
 	}

@@ -132,7 +132,7 @@ func (c *candidate) render(ctx context.Context) error {
 		if c.err != nil {
 			return c.err
 		}
-		c.filters.bodies.keep(c.Source, known)
+		c.filters.bodies.cache(c.Source, known)
 	}
 	c.body = known.JSON
 	c.steps += uint64(len(c.body) / bytesPerStep)

@@ -60,8 +60,8 @@ func (q *queue) add(trigger ulid.ULID, webhookID string, m webhook.Message, gene
 	q.revisions, q.positions = append(q.revisions, int64(e.Revision)), append(q.positions, int64(e.Position))
 }
 
-// keep removes the rows for which want returns false.
-func (q *queue) keep(want func(i int) bool) {
+// filter removes the rows for which want returns false.
+func (q *queue) filter(want func(i int) bool) {
 	n := 0
 	for i := range q.deliveries {
 		if !want(i) {

@@ -378,7 +378,8 @@ func (s Source) consent(fact *event.Fact, of lead.State) (*consentData, error) {
 
 // setCaller sets where a consent came from.
 func (c *consentData) setCaller(fact *event.Fact) {
-	c.Credential, c.IP, c.UserAgent = newCredentialData(fact.Metadata.Credential), fact.Metadata.IP, fact.Metadata.UserAgent
+	c.Credential = newCredentialData(fact.Metadata.Credential)
+	c.IP, c.UserAgent = fact.Metadata.IP, fact.Metadata.UserAgent
 	switch arrival := fact.Data.(type) {
 	case event.LeadCreated:
 		c.IP, c.UserAgent = arrival.IP, arrival.UserAgent
@@ -517,12 +518,12 @@ func (b *Bodies) add(m webhook.Message, e projection.Event) {
 	}
 	s := Source{Stream: e.Stream, Position: e.Position, Message: m}
 	if body, err := renderFirst(s, e); err == nil { // the courier gets the same error
-		b.keep(s, body)
+		b.cache(s, body)
 	}
 }
 
-// keep caches the body of a delivery.
-func (b *Bodies) keep(s Source, body Body) {
+// cache caches the body of a delivery.
+func (b *Bodies) cache(s Source, body Body) {
 	if len(body.JSON) <= maxCachedBody {
 		b.recent.Add(bodyKey{s.Stream, s.Revision, s.Part}, cachedBody{body, time.Now()})
 	}

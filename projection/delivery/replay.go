@@ -71,7 +71,7 @@ func (r Replayer) RunOnce(ctx context.Context) (worked bool, err error) {
 	if err != nil || len(open) == 0 {
 		return false, schema.Unavailable(err)
 	}
-	lease, err := r.Leases.Take(ctx, replayLease)
+	lease, err := r.Leases.Acquire(ctx, replayLease)
 	if err != nil || lease == nil {
 		return false, schema.Unavailable(err)
 	}
@@ -212,7 +212,7 @@ func (r Replayer) step(ctx context.Context, p replay) (moved bool, err error) {
 			if granted > 0 {
 				reached = rows.reached[granted-1]
 			}
-			rows.keep(func(i int) bool { return i < granted })
+			rows.filter(func(i int) bool { return i < granted })
 		}
 	}
 	moved = reached.position > after
@@ -371,7 +371,7 @@ func (q *queue) dropQueued(ctx context.Context, pool *pgxpool.Pool, webhookID st
 	for k := range waits {
 		waiting = append(waiting, k.event)
 	}
-	q.keep(func(i int) bool { return !waits[key{q.events[i], q.parts[i]}] })
+	q.filter(func(i int) bool { return !waits[key{q.events[i], q.parts[i]}] })
 	_, err = pool.Exec(ctx, `
 		UPDATE delivery.queue SET due_at = now() WHERE webhook_id = $1 AND event_id = ANY ($2) AND lease IS NULL
 		AND due_at > now() AND due_at < 'infinity'`, webhookID, waiting)

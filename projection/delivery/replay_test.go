@@ -276,7 +276,7 @@ func TestReplay_SmallestBudget(t *testing.T) {
 		pgtest.Rows[string](t, w.Pool, `SELECT concat(queued, ' ', finished_at IS NOT NULL) FROM delivery.replay`))
 }
 
-func TestReplay_StartsAtPlace(t *testing.T) {
+func TestReplay_StartsAtPosition(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
 	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -94,7 +95,7 @@ func connect(ctx context.Context, url string) (*pgx.Conn, error) {
 	config := pool.ConnConfig
 	schema.Session(config)
 	config.RuntimeParams["application_name"] = "leadlog copy-log"
-	return pgx.ConnectConfig(ctx, config)
+	return migration.Connect(ctx, config)
 }
 
 // moveViews blocks services, copies the last events, compares both logs, and translates all positions.
@@ -153,21 +154,21 @@ func lockOut(ctx context.Context, tx pgx.Tx) error {
 	}
 	for in, projectors := range names {
 		for _, name := range projectors {
-			taken, err := schema.TakeLease(ctx, tx, schema.ProjectorLease(in, name))
+			acquired, err := schema.AcquireLease(ctx, tx, schema.ProjectorLease(in, name))
 			if err != nil {
 				return err
 			}
-			if !taken {
+			if !acquired {
 				return fmt.Errorf("%w (%s)", ErrServiceRuns, name)
 			}
 		}
 	}
 	for _, name := range names[schema.Views] {
-		taken, err := schema.TakeLease(ctx, tx, projection.ReplayLease(name))
+		acquired, err := schema.AcquireLease(ctx, tx, projection.ReplayLease(name))
 		if err != nil {
 			return err
 		}
-		if !taken {
+		if !acquired {
 			return fmt.Errorf("%w (%s)", projection.ErrReplayRuns, name)
 		}
 	}

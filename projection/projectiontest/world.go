@@ -3,6 +3,7 @@
 package projectiontest
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/eventstore/postgres"
+	"github.com/leadlog/leadlog/eventstore/sealbox"
+	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
 	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/schema"
@@ -121,6 +124,16 @@ func (w *World) RunnerOf(t testing.TB, batch int, projectors ...projection.Proje
 	})
 	require.NoError(t, err)
 	return runner
+}
+
+// Seal makes Store one that seals personal data with keys in the World's database, and returns it.
+func (w *World) Seal(t testing.TB) *sealed.Store {
+	t.Helper()
+	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
+	require.NoError(t, err)
+	store := sealed.Wrap(w.Store, sealed.NewVault(w.Pool, box), true, slog.New(slog.DiscardHandler))
+	w.Store = store
+	return store
 }
 
 // Run runs a runner until stop is called or the test ends.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/schema"
 )
 
@@ -17,7 +18,7 @@ func TestSession_OverridesServerDefaults(t *testing.T) {
 	config.RuntimeParams["options"] = "-c jit=on -c default_transaction_isolation=serializable -c " +
 		"statement_timeout=1 -c idle_in_transaction_session_timeout=1"
 	schema.Bound(config)
-	conn, err := pgx.ConnectConfig(t.Context(), config)
+	conn, err := migration.Connect(t.Context(), config)
 	require.NoError(t, err)
 	defer conn.Close(t.Context())
 	for setting, want := range map[string]string{

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/migration"
 )
 
 // A lease is held by a session and ends with it: see the schema lease. Its name says what its holder does.
@@ -40,11 +41,11 @@ type Executor interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// TakeLease takes a lease for the session, and reports whether the session has it now. In a transaction, the lease is
-// taken at the commit, and no other session can take it before that.
-func TakeLease(ctx context.Context, session Querier, name string) (taken bool, err error) {
-	err = session.QueryRow(ctx, `SELECT lease.take($1)`, name).Scan(&taken)
-	return taken, err
+// AcquireLease acquires a lease for the session, and reports whether the session has it now. In a transaction, the lease
+// is acquired at the commit, and no other session can acquire it before that.
+func AcquireLease(ctx context.Context, session Querier, name string) (acquired bool, err error) {
+	err = session.QueryRow(ctx, `SELECT lease.acquire($1)`, name).Scan(&acquired)
+	return acquired, err
 }
 
 // ReleaseLease ends a lease of the session before the session ends.
@@ -60,7 +61,7 @@ func ReleaseLeases(ctx context.Context, session Executor) error {
 }
 
 // Leases holds leases with one session, for work on other connections. The loss of the session is detected within about
-// a second, in which another process may already have taken the lease: the work must tolerate that.
+// a second, in which another process may already have acquired the lease: the work must tolerate that.
 type Leases struct {
 	config *pgx.ConnConfig
 
@@ -78,7 +79,7 @@ type leaseSession struct {
 // leaseCheck is the interval between checks that the session is alive.
 const leaseCheck = time.Second
 
-// NewLeases prepares a session. Take connects it, also after a loss.
+// NewLeases prepares a session. Acquire connects it, also after a loss.
 func NewLeases(config *pgx.ConnConfig) *Leases {
 	config = config.Copy()
 	Session(config)
@@ -91,7 +92,7 @@ func NewLeases(config *pgx.ConnConfig) *Leases {
 
 // Lease is the exclusive right of one session to do a piece of work.
 type Lease struct {
-	// Context ends when the lease is lost or released, or when the context of Take is done. After a loss its cause is
+	// Context ends when the lease is lost or released, or when the context of Acquire is done. After a loss its cause is
 	// eventstore.ErrUnavailable.
 	Context context.Context
 	release func()
@@ -100,12 +101,12 @@ type Lease struct {
 // Release releases the lease.
 func (l *Lease) Release() { l.release() }
 
-// Take takes a lease that the caller does not have. It returns nil when another session has it.
-func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
+// Acquire acquires a lease that the caller does not have. It returns nil when another session has it.
+func (l *Leases) Acquire(ctx context.Context, name string) (*Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session == nil {
-		conn, err := pgx.ConnectConfig(ctx, l.config)
+		conn, err := migration.Connect(ctx, l.config)
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +115,7 @@ func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
 		go l.watch(l.session)
 	}
 	s := l.session
-	taken, err := TakeLease(ctx, s.conn, name)
+	acquired, err := AcquireLease(ctx, s.conn, name)
 	if answer, ok := errors.AsType[*pgconn.PgError](err); ok && answer.Code == "55P03" { // lock_timeout
 		return nil, nil
 	}
@@ -122,7 +123,7 @@ func (l *Leases) Take(ctx context.Context, name string) (*Lease, error) {
 		l.checkEnd(s, err)
 		return nil, err
 	}
-	if !taken {
+	if !acquired {
 		return nil, nil
 	}
 	held, cancel := context.WithCancelCause(ctx)

@@ -27,7 +27,7 @@ func leaseDatabase(t *testing.T) (connect func() *pgx.Conn) {
 
 func takes(t *testing.T, session schema.Querier, name string) bool {
 	t.Helper()
-	taken, err := schema.TakeLease(t.Context(), session, name)
+	taken, err := schema.AcquireLease(t.Context(), session, name)
 	require.NoError(t, err)
 	return taken
 }
@@ -66,6 +66,21 @@ func TestLease_ProcessIDReused(t *testing.T) {
 	}
 }
 
+// A pooler resets the session of a client that has ended, and gives it to another.
+func TestLease_SessionReset(t *testing.T) {
+	t.Parallel()
+	connect := leaseDatabase(t)
+	first, second := connect(), connect()
+	require.True(t, takes(t, first, "a"))
+	require.True(t, takes(t, first, "b"))
+	require.False(t, takes(t, second, "a"))
+	require.False(t, takes(t, second, "b"))
+	pgtest.Exec(t, first, `RESET ALL`) // DISCARD ALL also ends the prepared statements of the driver
+	require.True(t, takes(t, second, "a"))
+	require.True(t, takes(t, first, "b"), "by the next client")
+	require.False(t, takes(t, second, "b"))
+}
+
 // A transaction reads the list of sessions once. A session that started later must not count as ended.
 func TestLease_StaleSessionList(t *testing.T) {
 	t.Parallel()
@@ -83,7 +98,7 @@ func TestLease_StaleSessionList(t *testing.T) {
 }
 
 // While a transaction takes a lease, other sessions do not wait for it.
-func TestLease_TakenInTransaction(t *testing.T) {
+func TestLease_AcquiredInTransaction(t *testing.T) {
 	t.Parallel()
 	connect := leaseDatabase(t)
 	pgtest.Exec(t, connect(), `INSERT INTO lease.session (name, pid, role) VALUES ('a', 0, 0)`)
@@ -96,9 +111,9 @@ func TestLease_TakenInTransaction(t *testing.T) {
 	require.True(t, takes(t, other, "a"))
 }
 
-func take(t *testing.T, leases *schema.Leases, name string) *schema.Lease {
+func acquire(t *testing.T, leases *schema.Leases, name string) *schema.Lease {
 	t.Helper()
-	lease, err := leases.Take(t.Context(), name)
+	lease, err := leases.Acquire(t.Context(), name)
 	require.NoError(t, err)
 	return lease
 }
@@ -123,29 +138,29 @@ func TestLeases_EndWithSession(t *testing.T) {
 	t.Parallel()
 	admin := leaseDatabase(t)()
 	first, second := newLeases(t, admin), newLeases(t, admin)
-	a, b := take(t, first, "a"), take(t, first, "b")
+	a, b := acquire(t, first, "a"), acquire(t, first, "b")
 	require.NotNil(t, a)
 	require.NotNil(t, b)
-	require.Nil(t, take(t, second, "a"))
+	require.Nil(t, acquire(t, second, "a"))
 
 	a.Release()
 	require.ErrorIs(t, a.Context.Err(), context.Canceled)
 	require.NoError(t, b.Context.Err())
-	a = take(t, second, "a")
+	a = acquire(t, second, "a")
 	require.NotNil(t, a)
 
 	// The session ends. Another session may take the lease before the holder detects the loss.
 	pgtest.Exec(t, admin, `SELECT pg_terminate_backend(pid) FROM lease.session WHERE name = 'b'`)
-	require.Eventually(t, func() bool { return take(t, second, "b") != nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return acquire(t, second, "b") != nil }, time.Minute, time.Millisecond)
 	ends(t, b)
 	require.ErrorIs(t, context.Cause(b.Context), eventstore.ErrUnavailable)
 	b.Release() // has no effect on another session's lease
-	require.Nil(t, take(t, first, "b"))
-	require.NotNil(t, take(t, first, "c"), "there is a new session")
+	require.Nil(t, acquire(t, first, "b"))
+	require.NotNil(t, acquire(t, first, "c"), "there is a new session")
 
 	second.Close()
 	ends(t, a)
-	require.Eventually(t, func() bool { return take(t, first, "a") != nil }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return acquire(t, first, "a") != nil }, time.Minute, time.Millisecond)
 }
 
 // The command that moves the views to another log takes leases in a transaction that lasts minutes.
@@ -153,12 +168,12 @@ func TestLeases_WaitsForNoTransaction(t *testing.T) {
 	t.Parallel()
 	connect := leaseDatabase(t)
 	leases := newLeases(t, connect())
-	held := take(t, leases, "a")
+	held := acquire(t, leases, "a")
 	tx, err := connect().Begin(t.Context())
 	require.NoError(t, err)
 	require.True(t, takes(t, tx, "b"))
-	require.Nil(t, take(t, leases, "b"))
+	require.Nil(t, acquire(t, leases, "b"))
 	require.NoError(t, held.Context.Err(), "other leases are kept")
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.NotNil(t, take(t, leases, "b"))
+	require.NotNil(t, acquire(t, leases, "b"))
 }

@@ -221,10 +221,12 @@ CREATE TABLE lease.session (
     pid integer NOT NULL,
     role oid NOT NULL,
     started timestamp with time zone,
+    label text COLLATE "C",
     CONSTRAINT session_name PRIMARY KEY (name)
 );
-COMMENT ON TABLE lease.session IS 'The session that holds each lease: its process, its role and when it began.';
+COMMENT ON TABLE lease.session IS 'The session that holds each lease: its process, its role, when it began and its name.';
 COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
+COMMENT ON COLUMN lease.session.label IS 'The application_name of the session, which ends with a number of the session. A pooler that keeps a session after its client resets it.';
 
 CREATE TABLE person.content (
     stream text COLLATE "C" NOT NULL,
@@ -785,7 +787,7 @@ COMMENT ON COLUMN views.token_event.user_agent IS 'Program that sent the request
 COMMENT ON COLUMN views.token_event.request_id IS 'Id of the request.';
 COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
 COMMENT ON COLUMN views.token_event.digest IS 'Hash of its leaf in the tree of the log, in hexadecimal.';
-COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
+COMMENT ON COLUMN views.token_event.leaf IS 'Index in the account''s tree, from 0; -1 in rows of before there was one.';
 
 CREATE TABLE views.token_tree (
     account text COLLATE "C" NOT NULL,

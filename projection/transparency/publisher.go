@@ -155,11 +155,11 @@ func (p *Publisher) serve(ctx context.Context) error {
 		conn.Release()
 	}()
 	for {
-		taken, err := schema.TakeLease(ctx, conn, lease(p.origin))
+		acquired, err := schema.AcquireLease(ctx, conn, lease(p.origin))
 		if err != nil {
 			return schema.Unavailable(err)
 		}
-		if taken {
+		if acquired {
 			break
 		}
 		if err := eventstore.Sleep(ctx, takeover); err != nil {
@@ -411,12 +411,12 @@ func (s *session) compare(ctx context.Context, changed []merkle.Tile) error {
 			wanted = append(wanted, tlog.Tile{H: torchwood.TileHeight, N: tile.Number, W: tile.Width()})
 		}
 	}
-	kept, err := schema.LogTree(s.origin).Tiles(ctx, s.conn, wanted)
+	stored, err := schema.LogTree(s.origin).Tiles(ctx, s.conn, wanted)
 	if err != nil {
 		return err
 	}
 	was := map[int64][]byte{}
-	for _, tile := range kept {
+	for _, tile := range stored {
 		was[tile.Number] = tile.Hashes
 	}
 	for _, tile := range changed {

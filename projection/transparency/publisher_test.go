@@ -39,24 +39,7 @@ type scene struct {
 	*projectiontest.World
 	t      *testing.T
 	signer *merkle.Signer
-	logged safeBuffer
-}
-
-type safeBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	logged projectiontest.Output
 }
 
 func newScene(t *testing.T) *scene {
@@ -66,8 +49,8 @@ func newScene(t *testing.T) *scene {
 	return &scene{World: projectiontest.New(t), t: t, signer: signer}
 }
 
-// keep publishes the tree of a log until stop is called.
-func (s *scene) keep(log eventstore.Store, witnesses ...merkle.Witness) (k *transparency.Publisher, stop func()) {
+// publish publishes the tree of a log until stop is called.
+func (s *scene) publish(log eventstore.Store, witnesses ...merkle.Witness) (k *transparency.Publisher, stop func()) {
 	s.t.Helper()
 	k = transparency.New(transparency.Options{
 		Pool: s.Pool, Log: log, Signer: s.signer, Witnesses: witnesses, Quorum: len(witnesses),
@@ -158,15 +141,15 @@ func TestPublisher_FollowsLogOverRestarts(t *testing.T) {
 	t.Parallel()
 	s, log := newScene(t), storetest.Memory()
 	write(t, log, 0, 3)
-	_, stop := s.keep(log)
+	_, stop := s.publish(log)
 	first := s.await(log, 3)
 	write(t, log, 3, 700)
 	s.await(log, 700)
 	stop()
 	require.Equal(t, torchwood.TileWidth, 256)
 	write(t, log, 700, 900)
-	two, stopTwo := s.keep(log) // only one of two processes publishes
-	_, stopThree := s.keep(log)
+	two, stopTwo := s.publish(log) // only one of two processes publishes
+	_, stopThree := s.publish(log)
 	s.await(log, 900)
 	stopTwo()
 	write(t, log, 900, 1024)
@@ -207,7 +190,7 @@ func TestPublisher_RebuildsTreeDeletedMeanwhile(t *testing.T) {
 			t.Parallel()
 			s, log := newScene(t), storetest.Memory()
 			write(t, log, 0, 300)
-			k, _ := s.keep(log)
+			k, _ := s.publish(log)
 			s.await(log, 300)
 			_, err := s.Pool.Exec(t.Context(), statements)
 			require.NoError(t, err)
@@ -228,12 +211,12 @@ func TestPublisher_SameTreeOfCopy(t *testing.T) {
 	t.Parallel()
 	s, log, copied := newScene(t), storetest.Memory(), storetest.Memory()
 	write(t, log, 0, 600)
-	_, stop := s.keep(log)
+	_, stop := s.publish(log)
 	before := s.await(log, 600)
 	stop()
 	rows := s.rows()
 	write(t, copied, 0, 600)
-	k, stop := s.keep(copied)
+	k, stop := s.publish(copied)
 	require.Equal(t, before, s.await(copied, 600))
 	require.Eventually(t, func() bool {
 		status, err := k.Status(t.Context())
@@ -247,7 +230,7 @@ func TestPublisher_SameTreeOfCopy(t *testing.T) {
 	stop()
 	_, err := s.Pool.Exec(t.Context(), `DELETE FROM audit.tree; DELETE FROM audit.tile`)
 	require.NoError(t, err)
-	s.keep(copied)
+	s.publish(copied)
 	require.Eventually(t, func() bool { return len(s.rows()) == len(rows) }, projectiontest.Soon, 5*time.Millisecond)
 	write(t, copied, 601, 602)
 	s.await(copied, 602)
@@ -258,15 +241,15 @@ func TestPublisher_RefusesRestoredLog(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
 	write(t, log, 0, 300)
-	_, stop := s.keep(log)
+	_, stop := s.publish(log)
 	published := s.await(log, 300)
 	stop()
 	write(t, restored, 0, 280)
-	k, stop := s.keep(restored)
+	k, stop := s.publish(restored)
 	require.Contains(t, s.faulty(k), "the log ends after 280 events, and a checkpoint of 300 was signed")
 	stop()
 	write(t, restored, 1000, 1100)
-	k, stop = s.keep(restored)
+	k, stop = s.publish(restored)
 	require.Eventually(t, func() bool {
 		return strings.Contains(s.faulty(k), "event 281 of the log is not the one that was signed")
 	},
@@ -276,7 +259,7 @@ func TestPublisher_RefusesRestoredLog(t *testing.T) {
 	stop()
 
 	write(t, log, 300, 310)
-	k, _ = s.keep(log) // the right log again
+	k, _ = s.publish(log) // the right log again
 	s.await(log, 310)
 	status, err := k.Status(t.Context())
 	require.NoError(t, err)
@@ -288,14 +271,14 @@ func TestPublisher_LostEventsNotSigned(t *testing.T) {
 	t.Parallel()
 	s, log, restored := newScene(t), storetest.Memory(), storetest.Memory()
 	write(t, log, 0, 300)
-	_, stop := s.keep(log)
+	_, stop := s.publish(log)
 	s.await(log, 300)
 	stop()
 	_, err := s.Pool.Exec(t.Context(), `DELETE FROM audit.checkpoint`)
 	require.NoError(t, err)
 	write(t, restored, 0, 200)
 	write(t, restored, 1000, 1003)
-	s.keep(restored)
+	s.publish(restored)
 	s.await(restored, 203)
 }
 
@@ -308,7 +291,7 @@ func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	policy := torchwood.ThresholdPolicy(3, torchwood.OriginPolicy(origin), torchwood.SingleVerifierPolicy(s.signer),
 		torchwood.SingleVerifierPolicy(witness.Key))
 	write(t, log, 0, 5)
-	k, stop := s.keep(log, witness)
+	k, stop := s.publish(log, witness)
 	for _, size := range []int{5, 300, 301} {
 		write(t, log, max(5, size-295), size) // 5 to 300, then the rest
 		c := s.await(log, int64(size))
@@ -331,7 +314,7 @@ func TestPublisher_StockWitnessRefusesRestoredLog(t *testing.T) {
 	_, err = s.Pool.Exec(t.Context(), `TRUNCATE audit.tree, audit.tile, audit.checkpoint, audit.witness`)
 	require.NoError(t, err)
 	write(t, restored, 0, 200)
-	k, _ = s.keep(restored, witness)
+	k, _ = s.publish(restored, witness)
 	refused := func() (reason string) {
 		require.Eventually(t, func() bool {
 			status, err := k.Status(t.Context())
@@ -365,7 +348,7 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	defer server.Close()
 	other := merkle.Witness{Key: cosignerOf(t, "bad.example.com").Verifier(), URL: server.URL}
 	write(t, log, 0, 5)
-	k, stop := s.keep(log, good, other) // the quorum is both
+	k, stop := s.publish(log, good, other) // the quorum is both
 	says := func(text string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -410,7 +393,7 @@ func TestPublisher_QuorumOfWitnesses(t *testing.T) {
 	server.Close()
 	says("does not answer")
 	stop()
-	k, _ = s.keep(log, good) // the quorum is one
+	k, _ = s.publish(log, good) // the quorum is one
 	s.await(log, 5)
 }
 
@@ -434,7 +417,7 @@ func TestPublisher_CanonicalCosignature(t *testing.T) {
 	}))
 	defer server.Close()
 	write(t, log, 0, 5)
-	s.keep(log, merkle.Witness{Key: cosigner.Verifier(), URL: server.URL})
+	s.publish(log, merkle.Witness{Key: cosigner.Verifier(), URL: server.URL})
 	s.await(log, 5)
 	receipt, err := logtree.Reader{Pool: s.Pool, Log: log, Origin: origin}.Receipt(t.Context(), 1)
 	require.NoError(t, err)

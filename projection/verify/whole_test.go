@@ -102,7 +102,7 @@ func (p *people) verify(t *testing.T, signed ...merkle.Checkpoint) (findings []s
 
 func damaged(n int, stream string) string {
 	return fmt.Sprintf("event at position %d of stream %s, revision 0, does not open: it or its key was changed, or "+
-		"moved here from another place", 2*n+1, stream)
+		"moved here from another stream", 2*n+1, stream)
 }
 
 func TestVerify_DetectsTamperedLead(t *testing.T) {

@@ -28,7 +28,7 @@ func leadAt(t *testing.T, w *projectiontest.World, at time.Time) eventstore.Posi
 	})
 }
 
-func TestPlaceBefore_IsEarlier(t *testing.T) {
+func TestPositionBefore_IsEarlier(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	minute := func(n float64) time.Time { return projectiontest.Start.Add(time.Duration(n * float64(time.Minute))) }

@@ -280,7 +280,7 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	err = conn.QueryRow(ctx, `SELECT nextval('delivery.courier')::integer`).Scan(&s.id)
 	if err == nil {
 		var taken bool
-		if taken, err = schema.TakeLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !taken {
+		if taken, err = schema.AcquireLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !taken {
 			err = errTaken
 		}
 	}

@@ -113,7 +113,7 @@ func (f *Fetcher) Run(ctx context.Context) {
 // session waits for the lease, and fetches until it is lost or an error occurs.
 func (f *Fetcher) session(ctx context.Context) error {
 	for {
-		held, err := f.Leases.Take(ctx, lease)
+		held, err := f.Leases.Acquire(ctx, lease)
 		if err != nil {
 			return err
 		}

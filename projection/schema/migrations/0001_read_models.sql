@@ -524,7 +524,7 @@ COMMENT ON TABLE views.token_event IS 'What happened to API tokens: who did it, 
 COMMENT ON COLUMN views.token_event.type IS 'Public name, without version.';
 COMMENT ON COLUMN views.token_event.data IS 'Without the hash of the value.';
 COMMENT ON COLUMN views.token_event.digest IS 'Hash of its leaf in the tree of the log, in hexadecimal.';
-COMMENT ON COLUMN views.token_event.leaf IS 'Place in the account''s tree, from 0; -1 in rows of before there was one.';
+COMMENT ON COLUMN views.token_event.leaf IS 'Index in the account''s tree, from 0; -1 in rows of before there was one.';
 COMMENT ON COLUMN views.token_event.position IS 'Position on the log of the event.';
 COMMENT ON COLUMN views.token_event.event_id IS 'Id of the event.';
 COMMENT ON COLUMN views.token_event.token_id IS 'The token.';
@@ -881,50 +881,57 @@ CREATE TABLE IF NOT EXISTS lease.session (
     pid     integer     NOT NULL,
     role    oid         NOT NULL,
     started timestamptz,
+    label   text        COLLATE "C",
     CONSTRAINT session_name PRIMARY KEY (name)
 );
 
-COMMENT ON TABLE lease.session IS 'The session that holds each lease: its process, its role and when it began.';
+COMMENT ON TABLE lease.session IS 'The session that holds each lease: its process, its role, when it began and its name.';
 COMMENT ON COLUMN lease.session.started IS 'NULL: not known, as of a superuser who acts as another role.';
+COMMENT ON COLUMN lease.session.label IS 'The application_name of the session, which ends with a number of the session. A pooler that keeps a session after its client resets it.';
 
--- PostgreSQL shows every session's process and role, and when it began only to members of its role.
-CREATE OR REPLACE FUNCTION lease.alive(pid integer, role oid, started timestamptz) RETURNS boolean LANGUAGE sql
+-- PostgreSQL shows every session's process, role and application_name, and when it began only to members of its role.
+CREATE OR REPLACE FUNCTION lease.alive(pid integer, role oid, started timestamptz, label text) RETURNS boolean LANGUAGE sql
 RETURN EXISTS (
-    SELECT FROM pg_stat_get_activity(pid) AS a WHERE a.usesysid = role AND coalesce(a.backend_start = started, true));
+    SELECT FROM pg_stat_get_activity(pid) AS a WHERE a.usesysid = role AND coalesce(a.backend_start = started, true)
+       AND coalesce(a.application_name = label, true));
 
 COMMENT ON FUNCTION lease.alive IS 'Whether there is such a session. A transaction reads the list of sessions once: pg_stat_clear_snapshot() has it read again.';
 
-CREATE OR REPLACE VIEW lease.held AS SELECT name FROM lease.session WHERE lease.alive(pid, role, started);
+CREATE OR REPLACE VIEW lease.held AS SELECT name FROM lease.session WHERE lease.alive(pid, role, started, label);
 
 -- The row must be read before the list of sessions. A session that began later could otherwise have taken the lease and not be in
 -- the list. For the same reason the row is changed only if it is still as it was read.
 
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION lease.take(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lease.acquire(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     old lease.session;
     own lease.session;
 BEGIN
     SELECT * INTO old FROM lease.session WHERE name = wanted;
+    IF current_setting('application_name') !~ ' [0-9a-f]{8}$' THEN
+        PERFORM set_config('application_name', left(current_setting('application_name'), 50) || ' ' || left(gen_random_uuid()::text, 8), false);
+    END IF;
     PERFORM pg_stat_clear_snapshot();
-    SELECT wanted, a.pid, a.usesysid, a.backend_start INTO own FROM pg_stat_get_activity(pg_backend_pid()) AS a;
+    SELECT wanted, a.pid, a.usesysid, a.backend_start, a.application_name INTO own FROM pg_stat_get_activity(pg_backend_pid()) AS a;
     IF old.name IS NULL THEN
         INSERT INTO lease.session SELECT own.* ON CONFLICT DO NOTHING;
         RETURN FOUND;
-    ELSIF lease.alive(old.pid, old.role, old.started) THEN
+    ELSIF lease.alive(old.pid, old.role, old.started, old.label) THEN
         RETURN old.pid = own.pid;
     END IF;
     PERFORM FROM lease.session WHERE session = old FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE lease.session SET pid = own.pid, role = own.role, started = own.started WHERE name = wanted;
+    UPDATE lease.session SET pid = own.pid, role = own.role, started = own.started, label = own.label
+        WHERE name = wanted;
     RETURN true;
 END
 $$;
 -- +goose StatementEnd
 
-COMMENT ON FUNCTION lease.take IS 'Takes a lease for this session, unless another has it. Returns whether this session has it.';
+COMMENT ON FUNCTION lease.acquire IS 'Acquires a lease for this session, unless another has it. Returns whether this session has it.';
 
 -- Deliveries to webhook endpoints.
 --
