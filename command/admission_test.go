@@ -68,7 +68,7 @@ func TestAdmitJWT_AgeOfAccount(t *testing.T) {
 	admits := func(age time.Duration) error { return directory.AdmitJWT(t.Context(), "acme", issued, age) }
 	require.NoError(t, admits(command.Brief))
 	_, _, err := elsewhere.ConfigureAccount(t.Context(), command.ConfigureAccount{
-		Caller: owner, AccountID: "acme", Keep: true, JWTNotBefore: issued.Add(time.Minute),
+		Caller: owner, AccountID: "acme", Patch: true, JWTNotBefore: issued.Add(time.Minute),
 	})
 	require.NoError(t, err)
 

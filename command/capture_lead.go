@@ -42,8 +42,8 @@ type CaptureLead struct {
 	Import bool
 	// MergeDuplicates merges an arrival where its source would have it refused, also if its key was answered so before.
 	MergeDuplicates bool
-	// Keep lets an arrival whose fields are wrong be kept, if the account wants that.
-	Keep bool
+	// Quarantine lets an arrival whose fields are wrong be kept, if the account wants that.
+	Quarantine bool
 	// DryRun decides on the arrival without appending anything. Ids that would be new are then empty, and the
 	// position is 0.
 	DryRun bool
@@ -95,7 +95,7 @@ func (h *Handlers) dryRun(ctx context.Context, cmd CaptureLead) (LeadCaptured, e
 	}
 	onDraft := h.on(draft.On(h.store))
 	onDraft.leads, onDraft.holders = h.leads, newCache[string, string](2)
-	cmd.Keep = false
+	cmd.Quarantine = false
 	answer, err := onDraft.newCapture(cmd).answer(ctx)
 	if refused, ok := errors.AsType[*LeadRefused](err); ok && !refused.Replayed {
 		refused.Position = 0
@@ -148,8 +148,8 @@ func (c *capture) outcome(ctx context.Context) (LeadCaptured, error) {
 		return answer, err
 	}
 	if answer, answered, err := c.recallAlone(ctx); answered || err != nil {
-		if kept, again := errors.AsType[*Quarantined](err); again {
-			kept.Errors = wrong // with names of custom fields, which an arrival's reasons do not show
+		if quarantined, again := errors.AsType[*Quarantined](err); again {
+			quarantined.Errors = wrong // with names of custom fields, which an arrival's reasons do not show
 		}
 		return answer, err // the account's settings may have changed since the key got its answer
 	}
@@ -175,11 +175,11 @@ type capture struct {
 	*Handlers
 	CaptureLead
 	arrival lead.Arrival
-	phone   string   // the stream of the claim on the arrival's phone; empty without one
-	email   string   // and of the claim on its email
-	binding *binding // nil without an idempotency key
-	line    *line    // of a batch or import; nil for a single arrival
-	kept    *kept    // the arrival's own stream; nil for most
+	phone   string         // the stream of the claim on the arrival's phone; empty without one
+	email   string         // and of the claim on its email
+	binding *binding       // nil without an idempotency key
+	line    *line          // of a batch or import; nil for a single arrival
+	own     *arrivalStream // the arrival's own stream; nil for most
 
 	onClaims *eventstore.Decision // in the queue of the claims; nil before
 	onLeads  *eventstore.Decision // and in that of the leads that have the phone or email
@@ -232,9 +232,9 @@ func (c *capture) decide(ctx context.Context) (answer LeadCaptured, err error) {
 func (c *capture) rules() lead.Rules {
 	from := contact.Call
 	switch {
-	case c.kept != nil && c.kept.ref.IntakeID != "":
+	case c.own != nil && c.own.ref.IntakeID != "":
 		from = contact.Post
-	case c.kept == nil && c.Source != "":
+	case c.own == nil && c.Source != "":
 		from = contact.File
 	}
 	rules := lead.RulesOf(c.Admission.Account.State, from)
@@ -245,14 +245,14 @@ func (c *capture) rules() lead.Rules {
 func (c *capture) parse() (err error) {
 	client := lead.Client{IP: c.Admission.Caller.IP, UserAgent: c.Admission.Caller.UserAgent}
 	body := c.Body
-	if c.kept != nil && c.kept.ref.IntakeID != "" {
-		body = c.kept.repair(body, c.rules())
+	if c.own != nil && c.own.ref.IntakeID != "" {
+		body = c.own.repair(body, c.rules())
 	}
 	c.arrival, err = lead.ParseArrival(body, c.rules(), client)
 	c.arrival.Source = cmp.Or(c.Source, c.arrival.Source)
-	c.arrival.Kept.ReceivedAt = c.ReceivedAt
-	if c.kept != nil {
-		c.arrival.Kept = c.kept.ref
+	c.arrival.Ref.ReceivedAt = c.ReceivedAt
+	if c.own != nil {
+		c.arrival.Ref = c.own.ref
 	}
 	if err != nil {
 		return err
@@ -268,7 +268,7 @@ func (c *capture) parse() (err error) {
 // settings.
 func (c *capture) confirmAfter(ctx context.Context, err error) error {
 	conflict := eventstore.Conflict(err)
-	if c.kept != nil && (conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
+	if c.own != nil && (conflict.Stream == c.own.stream || conflict.Stream == c.own.intake.Stream) {
 		return &staleError{conflict.Stream}
 	}
 	about, err := c.Admission.confirmAfter(ctx, c.directory, conflict)
@@ -310,8 +310,8 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		expect = eventstore.At(eventstore.Revision(before.Revision))
 	}
 	at := c.after(before.UpdatedAt)
-	if c.kept != nil && c.kept.expect == eventstore.NoStream && !c.kept.since.Before(before.UpdatedAt) {
-		at = c.kept.since // the touch shows when it was received
+	if c.own != nil && c.own.expect == eventstore.NoStream && !c.own.since.Before(before.UpdatedAt) {
+		at = c.own.since // the touch shows when it was received
 	}
 	writes := c.checks()
 	for _, other := range []*lead.State{phone.lead, email.lead} { // a clash, or a shared contact
@@ -329,12 +329,12 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 		return LeadCaptured{}, err
 	}
 	outcome := fact
-	if c.kept != nil {
+	if c.own != nil {
 		captured := event.ArrivalCaptured{
 			LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged,
-			Warnings: arrival.Warnings(slices.Concat(c.kept.warnings(), c.arrival.WarningsOf(decision.Fact))),
+			Warnings: arrival.Warnings(slices.Concat(c.own.warnings(), c.arrival.WarningsOf(decision.Fact))),
 		}
-		if outcome, err = c.keep(captured); err != nil {
+		if outcome, err = c.arrivalWrite(captured); err != nil {
 			return LeadCaptured{}, err
 		}
 		writes = append(writes, outcome)
@@ -360,8 +360,8 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 // checks returns the writes that confirm the admission of the arrival.
 func (c *capture) checks() []eventstore.Write {
 	checks := c.Admission.checks()
-	if c.kept != nil && c.kept.intake.Stream != "" {
-		checks = append(checks, c.kept.intake)
+	if c.own != nil && c.own.intake.Stream != "" {
+		checks = append(checks, c.own.intake)
 	}
 	return checks
 }
@@ -390,9 +390,9 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal, phone, emai
 	}
 	writes, outcome := []eventstore.Write{write}, write
 	checks := append(c.checks(), c.ownerChecks(phone, email)...)
-	if c.kept != nil {
+	if c.own != nil {
 		refused := event.ArrivalRefused{Code: refusal.Fact.Code, LeadID: refusal.Fact.LeadID, Other: refusal.Fact.Other}
-		if was := c.kept.was; was.State == arrival.Refused && refused == (event.ArrivalRefused{
+		if was := c.own.was; was.State == arrival.Refused && refused == (event.ArrivalRefused{
 			Code: was.Code, LeadID: was.LeadID, Other: was.Other,
 		}) {
 			position, err := c.store.Append(ctx, checks...)
@@ -401,7 +401,7 @@ func (c *capture) refuse(ctx context.Context, refusal *lead.Refusal, phone, emai
 			}
 			return &LeadRefused{Refusal: refusal, Position: position} // nothing has changed
 		}
-		if outcome, err = c.keep(refused); err != nil {
+		if outcome, err = c.arrivalWrite(refused); err != nil {
 			return err
 		}
 		writes = append(writes, outcome)

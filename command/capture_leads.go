@@ -83,7 +83,7 @@ func (h *Handlers) CaptureLeads(
 				}
 				last = last.next()
 				a.line = last
-				pool.take(&running, a)
+				pool.run(&running, a)
 				select {
 				case queue <- a:
 				case <-ctx.Done():
@@ -121,8 +121,8 @@ type workers struct {
 	do   func(*inFlight)
 }
 
-// take gives an arrival to a goroutine that is free, or starts a new one.
-func (w *workers) take(running *sync.WaitGroup, a *inFlight) {
+// run gives an arrival to a goroutine that is free, or starts a new one.
+func (w *workers) run(running *sync.WaitGroup, a *inFlight) {
 	select {
 	case w.work <- a:
 	default:
@@ -181,7 +181,7 @@ func (h *Handlers) caught(thrown any) error {
 	return fmt.Errorf("panic: %s", message)
 }
 
-// line is the place of an arrival among those of its batch. The streams that arrivals have in common are queued for in
+// line is the number of an arrival among those of its batch. The streams that arrivals have in common are queued for in
 // the order of the lines, so that lines that are decided on concurrently have the same outcomes as one after the other.
 //
 // An arrival queues in two steps. The claims on its phone, email and idempotency key are known as soon as it is parsed.

@@ -115,7 +115,7 @@ func (h *Handlers) decideIntake(ctx context.Context, caller Caller, id string,
 		switch {
 		case decided.secrets == nil:
 		case err == nil:
-			h.tidySecrets(ctx, id, h.intakeSecrets.Keep, set.String())
+			h.tidySecrets(ctx, id, h.intakeSecrets.DestroyBefore, set.String())
 		case eventstore.Conflict(err) != nil:
 			h.tidySecrets(ctx, id, h.intakeSecrets.Drop, set.String())
 		}

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -83,69 +84,52 @@ func TestCapture_CrossingContacts(t *testing.T) {
 	}
 }
 
-// leadGate holds up the next append to a lead, counts all of them, and reports reads of leads.
+// leadGate holds up the second append to a lead until it is open, and counts all of them.
 type leadGate struct {
 	eventstore.Store
-	appends       atomic.Int64
-	entered, open chan struct{}
-	read          chan struct{}
+	appends atomic.Int64
+	open    chan struct{}
 }
 
-func onLead(stream string) bool { return strings.HasPrefix(stream, event.LeadPrefix) }
-
 func (g *leadGate) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
-	if slices.ContainsFunc(writes, func(w eventstore.Write) bool { return onLead(w.Stream) && len(w.Events) > 0 }) &&
-		g.appends.Add(1) == 2 {
-		close(g.entered)
+	if slices.ContainsFunc(writes, func(w eventstore.Write) bool {
+		return strings.HasPrefix(w.Stream, event.LeadPrefix) && len(w.Events) > 0
+	}) && g.appends.Add(1) == 2 {
 		<-g.open
 	}
 	return g.Store.Append(ctx, writes...)
-}
-
-func (g *leadGate) Read(
-	ctx context.Context, stream string, from eventstore.Revision,
-) iter.Seq2[eventstore.Recorded, error] {
-	if onLead(stream) {
-		select {
-		case g.read <- struct{}{}:
-		default:
-		}
-	}
-	return g.Store.Read(ctx, stream, from)
 }
 
 // A capture that merges into a lead waits for the update of the lead that is being appended, and decides on the state
 // after it.
 func TestCapture_WaitsForUpdateOfLead(t *testing.T) {
 	t.Parallel()
-	gate := &leadGate{entered: make(chan struct{}), open: make(chan struct{}), read: make(chan struct{}, 1)}
-	p := startOn(t, inMemory(), func(below eventstore.Store) eventstore.Store {
-		gate.Store = below
-		return gate
-	})
-	p.provision(t)
-	created := p.captured(t, `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
-	errs := make(chan error, 2)
-	go func() {
-		_, err := p.UpdateLead(t.Context(), command.UpdateLead{
-			Caller: owner, LeadID: created.Lead.ID, Body: members(`{"name":"Asha"}`),
+	synctest.Test(t, func(t *testing.T) {
+		gate := &leadGate{open: make(chan struct{})}
+		p := startOn(t, inMemory(), func(below eventstore.Store) eventstore.Store {
+			gate.Store = below
+			return gate
 		})
-		errs <- err
-	}()
-	<-gate.entered
-	<-gate.read // by the update
-	go func() {
-		captured, err := p.capture(t.Context(), `{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
-		if err == nil && captured.Lead.Revision != 2 {
-			err = fmt.Errorf("merged at revision %d", captured.Lead.Revision)
-		}
-		errs <- err
-	}()
-	<-gate.read
-	close(gate.open)
-	require.NoError(t, <-errs)
-	require.NoError(t, <-errs)
-	require.EqualValues(t, 3, gate.appends.Load(), "no append conflicts")
+		p.provision(t)
+		created := p.captured(t, `{"phone":"9876543210","email":"asha@example.com","metadata":{"source":"website"}}`)
+		var decisions sync.WaitGroup
+		decisions.Go(func() {
+			_, err := p.UpdateLead(t.Context(), command.UpdateLead{
+				Caller: owner, LeadID: created.Lead.ID, Body: members(`{"name":"Asha"}`),
+			})
+			require.NoError(t, err)
+		})
+		synctest.Wait()
+		decisions.Go(func() {
+			captured, err := p.capture(t.Context(), `{"phone":"9876543210","metadata":{"source":"chatbot"}}`)
+			require.NoError(t, err)
+			require.EqualValues(t, 2, captured.Lead.Revision)
+		})
+		synctest.Wait()
+		close(gate.open)
+		decisions.Wait()
+		require.EqualValues(t, 3, gate.appends.Load(), "no append conflicts")
+	})
 }
 
 func TestCreateToken_ConcurrentLimit(t *testing.T) {
@@ -243,7 +227,7 @@ func TestCapture_AfterRevocation(t *testing.T) {
 			}
 			return capture, func() error {
 				_, _, err := one.ConfigureAccount(t.Context(), command.ConfigureAccount{
-					Caller: owner, AccountID: "acme", Keep: true, JWTNotBefore: issued.Add(time.Second),
+					Caller: owner, AccountID: "acme", Patch: true, JWTNotBefore: issued.Add(time.Second),
 				})
 				return err
 			}

@@ -17,14 +17,14 @@ type ConfigureAccount struct {
 	Caller    Caller // the administrator, who may be of another account
 	AccountID string
 	Settings  account.Settings
-	// Keep leaves settings that are not given unchanged. Without it, they get their defaults.
-	Keep bool
+	// Patch leaves settings that are not given unchanged. Without it, they get their defaults.
+	Patch bool
 	// JWTNotBefore revokes the account's JWTs that were issued before this time. Zero changes nothing, with or without
-	// Keep.
+	// Patch.
 	JWTNotBefore time.Time
 }
 
-// ConfigureAccount replaces an account's settings, or with Keep changes those that are given, and returns the new ones.
+// ConfigureAccount replaces an account's settings, or with Patch changes those that are given, and returns the new ones.
 // When nothing changes, nothing is appended. The errors are field.Errors and those of the store.
 func (h *Handlers) ConfigureAccount(
 	ctx context.Context, cmd ConfigureAccount,
@@ -71,8 +71,8 @@ func (h *Handlers) ConfigureAccount(
 // decide returns what changes: the settings, the revocation of JWTs, both or nothing.
 func (cmd ConfigureAccount) decide(before account.State, now time.Time) (facts []event.Data, err error) {
 	settings := cmd.Settings
-	if cmd.Keep {
-		settings = before.Keeping(settings)
+	if cmd.Patch {
+		settings = before.Patched(settings)
 	}
 	configured, err := before.Configure(settings, contact.KnownRegion)
 	var wrong, late field.Errors

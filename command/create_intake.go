@@ -22,8 +22,8 @@ type IntakeSecrets interface {
 	// Get returns the secrets that an event set. The error wraps intake.ErrNoSecrets if they are not there or cannot be
 	// opened.
 	Get(ctx context.Context, intakeID, eventID string) (intake.Secrets, error)
-	// Keep destroys the secrets of an intake that were stored before those of an event.
-	Keep(ctx context.Context, intakeID, eventID string) error
+	// DestroyBefore destroys the secrets of an intake that were stored before those of an event.
+	DestroyBefore(ctx context.Context, intakeID, eventID string) error
 	// Drop destroys the secrets of an event that was not appended.
 	Drop(ctx context.Context, intakeID, eventID string) error
 	// Destroy destroys all secrets of an intake. It is not an error if there are none.
@@ -91,7 +91,7 @@ func (h *Handlers) createIntake(
 		return IntakeCreated{}, err
 	}
 	answer := IntakeCreated{ID: id.String()}
-	take, err := h.take(caller, intakeSlots, free, answer.ID)
+	take, err := h.claimSlot(caller, intakeSlots, free, answer.ID)
 	if err != nil {
 		return IntakeCreated{}, err
 	}
@@ -122,8 +122,8 @@ func (h *Handlers) freeIntakeSlot(ctx context.Context, account string, demo bool
 	if !demo {
 		return h.free(ctx, intakeSlots, account)
 	}
-	places, err := h.look(ctx, intakeSlots, account, 0, 1)
-	return places[0], err
+	read, err := h.look(ctx, intakeSlots, account, 0, 1)
+	return read[0], err
 }
 
 func (h *Handlers) newIntakeSecret() (string, error) {

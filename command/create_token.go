@@ -63,7 +63,7 @@ func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string
 		return TokenIssued{}, err
 	}
 	at := h.timestamp()
-	take, err := h.take(cmd.Caller, tokenSlots, free, issued.ID)
+	take, err := h.claimSlot(cmd.Caller, tokenSlots, free, issued.ID)
 	if err != nil {
 		return TokenIssued{}, err
 	}

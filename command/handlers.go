@@ -104,6 +104,7 @@ type Handlers struct {
 	samples        *sampleCache
 	recordSlots    *semaphore.Weighted // max samples that are being recorded
 	arrivalSlots   *semaphore.Weighted // max arrivals in flight in all calls of CaptureLeads
+	activities     activityQueues
 }
 
 // Options are the dependencies of handlers. Now and Random default to the system's.
@@ -146,6 +147,7 @@ func NewHandlers(o Options) *Handlers {
 		entropy:      &ulid.LockedMonotonicReader{MonotonicReader: ulid.Monotonic(o.Random, 0)},
 		arrivalSlots: semaphore.NewWeighted(maxArrivals), holders: newCache[string, string](holderCacheSize),
 		leads: o.Leads, endpoints: eventstore.NewFolds(endpointFolds), intakes: intakes, intakeSecrets: o.IntakeSecrets,
+		activities: activityQueues{of: map[string][]*activity{}},
 	}
 }
 
@@ -217,10 +219,21 @@ func CountAppended(ctx context.Context, counter *atomic.Int64) context.Context {
 // Append implements eventstore.Store.
 func (s countingStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
 	position, err := s.Store.Append(ctx, writes...)
-	if counter, counts := ctx.Value(appendedKey{}).(*atomic.Int64); counts && err == nil {
-		counter.Add(bytesOf(writes))
+	if err == nil {
+		countAppended(ctx, bytesOf(writes))
 	}
 	return position, err
+}
+
+// uncounted returns a context in which appends are not counted.
+func uncounted(ctx context.Context) context.Context {
+	return context.WithValue(ctx, appendedKey{}, nil)
+}
+
+func countAppended(ctx context.Context, bytes int64) {
+	if counter, counts := ctx.Value(appendedKey{}).(*atomic.Int64); counts {
+		counter.Add(bytes)
+	}
 }
 
 // bytesOfEvent is the size of an event without its data and without the parts of its metadata that the caller chose.

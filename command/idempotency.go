@@ -75,7 +75,7 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	}
 	c.binding.expect, c.binding.since = expect, claimed.UpdatedAt
 	if claimed.Bound.EventID == "" {
-		return c.recallKept(ctx, claimed.Kept)
+		return c.recallQuarantined(ctx, claimed.Quarantined)
 	}
 	if c.binding.kind == claim.Delivery {
 		return LeadCaptured{}, true, c.repeated(ctx, claimed.Bound)
@@ -113,15 +113,15 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	return outcome.captured, true, nil
 }
 
-// maxKept bounds how many bodies an idempotency key remembers that were quarantined, and with it the claim's stream.
-const maxKept = 64
+// maxQuarantined bounds how many bodies an idempotency key remembers that were quarantined, and with it the claim's stream.
+const maxQuarantined = 64
 
-// recallKept returns the earlier answer of an arrival that was quarantined with the same idempotency key and body, as
+// recallQuarantined returns the earlier answer of an arrival that was quarantined with the same idempotency key and body, as
 // recall does.
-func (c *capture) recallKept(
-	ctx context.Context, kept []event.ClaimBound,
+func (c *capture) recallQuarantined(
+	ctx context.Context, quarantined []event.ClaimBound,
 ) (answer LeadCaptured, answered bool, err error) {
-	for _, bound := range kept {
+	for _, bound := range quarantined {
 		if !hmac.Equal(bound.Digest, c.binding.digest) {
 			continue
 		}
@@ -181,7 +181,7 @@ type outcome struct {
 	takenBack bool
 }
 
-// outcomeOf reads the outcome at its place on its stream. The answer is the lead as it was right after the outcome,
+// outcomeOf reads the outcome at its revision of its stream. The answer is the lead as it was right after the outcome,
 // folded from where an earlier fold came to. The lead may have been erased since, which the stream's last event shows.
 func (h *Handlers) outcomeOf(ctx context.Context, bound event.ClaimBound) (found outcome, err error) {
 	folded, at, err := h.leads.LoadTo(ctx, h.store, bound.Stream, eventstore.Revision(bound.Revision))

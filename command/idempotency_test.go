@@ -13,18 +13,18 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// keepWith captures a body with an idempotency key. It is kept if its fields are wrong.
-func (p process) keepWith(t *testing.T, key, body string) (command.LeadCaptured, error) {
+// captureWith captures a body with an idempotency key. It is kept if its fields are wrong.
+func (p process) captureWith(t *testing.T, key, body string) (command.LeadCaptured, error) {
 	t.Helper()
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
 	return p.CaptureLead(t.Context(), command.CaptureLead{
-		Admission: admission, Body: members(body), IdempotencyKey: key, Keep: true,
+		Admission: admission, Body: members(body), IdempotencyKey: key, Quarantine: true,
 	})
 }
 
-// requireKept requires that the request was quarantined, and returns the arrival.
-func requireKept(t *testing.T, err error) *command.Quarantined {
+// requireQuarantined requires that the request was quarantined, and returns the arrival.
+func requireQuarantined(t *testing.T, err error) *command.Quarantined {
 	t.Helper()
 	kept, is := errors.AsType[*command.Quarantined](err)
 	require.True(t, is, err)
@@ -44,37 +44,37 @@ func TestIdempotency_QuarantinedBodies(t *testing.T) {
 	wrong, unknown := `{"phone":"12"}`, `{"phone":"9876512345","status":"sold"}`
 	// an arrival's reasons do not name this field
 	other := `{"phone":"13","asha rao":"` + strings.Repeat("x", 2001) + `"}`
-	_, err := p.keepWith(t, "key", wrong)
-	first := requireKept(t, err)
+	_, err := p.captureWith(t, "key", wrong)
+	first := requireQuarantined(t, err)
 	require.False(t, first.Replayed)
 	again := func(p process, body string, want *command.Quarantined) {
 		t.Helper()
-		_, err := p.keepWith(t, "key", body)
+		_, err := p.captureWith(t, "key", body)
 		repeated := *want
 		repeated.Replayed = true
-		require.Equal(t, &repeated, requireKept(t, err))
+		require.Equal(t, &repeated, requireQuarantined(t, err))
 	}
 	again(p, wrong, first)
 	again(w.process(), wrong, first)
 
-	_, err = p.keepWith(t, "key", other)
-	second := requireKept(t, err)
+	_, err = p.captureWith(t, "key", other)
+	second := requireQuarantined(t, err)
 	require.Len(t, second.Errors, 2)
 	require.NotEqual(t, first.ArrivalID, second.ArrivalID, "the key is free for another body")
-	_, err = p.keepWith(t, "key", unknown)
-	third := requireKept(t, err)
+	_, err = p.captureWith(t, "key", unknown)
+	third := requireQuarantined(t, err)
 	again(p, wrong, first)
 	again(p, other, second)
 
 	p.configure(t, quarantining("new", "sold"))
 	again(w.process(), unknown, third) // it is valid now, and still one arrival
 
-	captured, err := p.keepWith(t, "key", `{"phone":"9876512345"}`)
+	captured, err := p.captureWith(t, "key", `{"phone":"9876512345"}`)
 	require.NoError(t, err)
 	require.False(t, captured.Merged)
-	_, err = p.keepWith(t, "key", wrong)
+	_, err = p.captureWith(t, "key", wrong)
 	require.ErrorIs(t, err, command.ErrKeyReused)
-	repeated, err := p.keepWith(t, "key", `{"phone":"9876512345"}`)
+	repeated, err := p.captureWith(t, "key", `{"phone":"9876512345"}`)
 	require.NoError(t, err)
 	require.True(t, repeated.Replayed)
 }
@@ -90,15 +90,15 @@ func TestIdempotency_QuarantinedOnce(t *testing.T) {
 		passed := 0
 		p := w.processOn(killableStore{w.log, func() error {
 			if passed++; passed == at+1 {
-				_, theirs = other.keepWith(t, "key", `{"phone":"12"}`)
+				_, theirs = other.captureWith(t, "key", `{"phone":"12"}`)
 			}
 			return nil
 		}})
-		_, ours := p.keepWith(t, "key", `{"phone":"12"}`)
+		_, ours := p.captureWith(t, "key", `{"phone":"12"}`)
 		if reached = passed > at; !reached {
 			break
 		}
-		require.Equal(t, requireKept(t, theirs).ArrivalID, requireKept(t, ours).ArrivalID, "step %d", at)
+		require.Equal(t, requireQuarantined(t, theirs).ArrivalID, requireQuarantined(t, ours).ArrivalID, "step %d", at)
 	}
 }
 
@@ -109,8 +109,8 @@ func TestIdempotency_ManyBodies(t *testing.T) {
 	p := w.process()
 	p.configure(t, quarantining())
 	for i := range 70 {
-		_, err := p.keepWith(t, "key", fmt.Sprintf(`{"phone":"%d"}`, i))
-		requireKept(t, err)
+		_, err := p.captureWith(t, "key", fmt.Sprintf(`{"phone":"%d"}`, i))
+		requireQuarantined(t, err)
 	}
 	bound := 0
 	for _, r := range w.events() {
@@ -120,7 +120,7 @@ func TestIdempotency_ManyBodies(t *testing.T) {
 	}
 	require.Equal(t, 64, bound)
 	for _, replayed := range []bool{false, true} {
-		captured, err := p.keepWith(t, "key", `{"phone":"9876512345"}`)
+		captured, err := p.captureWith(t, "key", `{"phone":"9876512345"}`)
 		require.NoError(t, err)
 		require.Equal(t, replayed, captured.Replayed)
 	}

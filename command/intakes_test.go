@@ -61,7 +61,7 @@ func (s *intakeSecrets) remove(match func(i int, set storedSet) bool) error {
 	return nil
 }
 
-func (s *intakeSecrets) Keep(_ context.Context, intakeID, eventID string) error {
+func (s *intakeSecrets) DestroyBefore(_ context.Context, intakeID, eventID string) error {
 	s.mu.Lock()
 	kept := -1
 	for i, set := range s.sets {

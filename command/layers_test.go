@@ -128,6 +128,7 @@ func TestImports_Layers(t *testing.T) {
 		{[]string{"eventstore/merkle"}, nil},
 		{[]string{"eventstore/audit"}, slices.Concat(facts, []string{"eventstore", "eventstore/merkle"})},
 		{[]string{"command/leadfile", "command/turns"}, deciders},
+		{[]string{"command/spendfile"}, slices.Concat(deciders, []string{"command/leadfile"})},
 		{[]string{"command"}, slices.Concat(readers, []string{"command/turns", "eventstore/draft"})},
 		{
 			[]string{"projection/..."},
@@ -144,7 +145,7 @@ func TestImports_Layers(t *testing.T) {
 		{
 			[]string{"command/worker/..."},
 			slices.Concat(readers, []string{
-				"command", "command/leadfile", "command/worker/...", "projection/...", "query",
+				"command", "command/leadfile", "command/worker/...", "eventstore/migration", "projection/...", "query",
 			}),
 		},
 	} {

@@ -10,7 +10,7 @@ import (
 )
 
 // leadFolds are the rules by which leads are folded and cached. Streams are long of leads that arrive or are changed
-// again and again. Live and joined leads are kept: their events become unreadable when the person is forgotten, as Keep
+// again and again. Live and joined leads are cacheable: their events become unreadable when the person is forgotten, as Cacheable
 // requires.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve:    lead.Fold,

@@ -86,10 +86,10 @@ func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (Arri
 		Admission: Admission{Caller: cmd.Caller, Account: account}, Body: cmd.Mapped.Body,
 		Source: cmp.Or(cmd.Mapped.Source, cmd.Source),
 	}}
-	if c.kept, err = h.newKept(cmd.Caller, id.String(), now, received, cmd.Intake); err != nil {
+	if c.own, err = h.newArrivalStream(cmd.Caller, id.String(), now, received, cmd.Intake); err != nil {
 		return ArrivalReceived{}, err
 	}
-	c.kept.askPerson, c.kept.mapped = cmd.AskPerson, cmd.Mapped.Warnings
+	c.own.askPerson, c.own.mapped = cmd.AskPerson, cmd.Mapped.Warnings
 	if cmd.DeliveryID != "" {
 		c.binding = &binding{
 			kind: claim.Delivery, expect: eventstore.NoStream,
@@ -110,7 +110,7 @@ func (h *Handlers) ReceiveArrival(ctx context.Context, cmd ReceiveArrival) (Arri
 func (cmd ReceiveArrival) pending() bool { return cmd.Pending && !cmd.Mapped.Test && !cmd.Mapped.Skip }
 
 func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer ArrivalReceived, err error) {
-	answer.ID = event.ArrivalID(c.kept.stream)
+	answer.ID = event.ArrivalID(c.own.stream)
 	if cmd.pending() {
 		answer.State = arrival.Received
 		if answer.Position, err = c.appendUncaptured(ctx); err == nil {
@@ -123,8 +123,8 @@ func (c *capture) receive(ctx context.Context, cmd ReceiveArrival) (answer Arriv
 	return answer, err
 }
 
-// kept is the stream of an arrival that is kept, while it is decided on.
-type kept struct {
+// arrivalStream is the stream of an arrival that is kept, while it is decided on.
+type arrivalStream struct {
 	caller    Caller
 	stream    string
 	expect    eventstore.Expected
@@ -142,7 +142,7 @@ type kept struct {
 }
 
 // repair makes a body valid but for its contacts. What a person has set, or can correct, is left as it is.
-func (k *kept) repair(body map[string]jsontext.Value, rules lead.Rules) map[string]jsontext.Value {
+func (k *arrivalStream) repair(body map[string]jsontext.Value, rules lead.Rules) map[string]jsontext.Value {
 	given := body
 	if len(k.set) > 0 {
 		given = maps.Clone(body)
@@ -155,15 +155,15 @@ func (k *kept) repair(body map[string]jsontext.Value, rules lead.Rules) map[stri
 	return given
 }
 
-func (k *kept) warnings() field.Warnings { return slices.Concat(k.mapped, k.repaired) }
+func (k *arrivalStream) warnings() field.Warnings { return slices.Concat(k.mapped, k.repaired) }
 
-// newKept returns a new arrival, which is recorded now. Its caller is recorded with the address that it came from,
+// newArrivalStream returns a new arrival, which is recorded now. Its caller is recorded with the address that it came from,
 // since the stream is sealed.
-func (h *Handlers) newKept(
+func (h *Handlers) newArrivalStream(
 	caller Caller, id string, now time.Time, received event.ArrivalReceived, intake eventstore.Write,
-) (*kept, error) {
+) (*arrivalStream, error) {
 	first, err := h.stamp(caller, now, received)
-	return &kept{
+	return &arrivalStream{
 		caller: caller, stream: event.ArrivalStream(id), expect: eventstore.NoStream, since: now,
 		before: []eventstore.Event{first}, intake: intake,
 		ref: event.ArrivalRef{IntakeID: received.IntakeID, ArrivalID: id, ReceivedAt: received.ReceivedAt},
@@ -174,11 +174,11 @@ func (h *Handlers) newKept(
 	}, err
 }
 
-// keep returns the write of the arrival: the facts that precede the outcome, then the outcome's.
-func (c *capture) keep(outcome ...event.Data) (eventstore.Write, error) {
-	write := eventstore.Write{Stream: c.kept.stream, Expect: c.kept.expect, Events: slices.Clip(c.kept.before)}
+// arrivalWrite returns the write of the arrival: the facts that precede the outcome, then the outcome's.
+func (c *capture) arrivalWrite(outcome ...event.Data) (eventstore.Write, error) {
+	write := eventstore.Write{Stream: c.own.stream, Expect: c.own.expect, Events: slices.Clip(c.own.before)}
 	for _, data := range outcome {
-		stamped, err := c.stamp(c.kept.caller, c.after(c.kept.since), data)
+		stamped, err := c.stamp(c.own.caller, c.after(c.own.since), data)
 		if err != nil {
 			return write, err
 		}
@@ -208,15 +208,15 @@ func (c *capture) appendUncaptured(
 				return err
 			}
 		}
-		write, err := c.keep(outcome...)
+		write, err := c.arrivalWrite(outcome...)
 		if err != nil {
 			return err
 		}
 		var writes []eventstore.Write
-		if c.kept.intake.Stream != "" {
-			writes = append(writes, c.kept.intake)
+		if c.own.intake.Stream != "" {
+			writes = append(writes, c.own.intake)
 		}
-		if c.binding != nil && c.binding.expect+1 < maxKept {
+		if c.binding != nil && c.binding.expect+1 < maxQuarantined {
 			bound, err := c.bind(write)
 			if err != nil {
 				return err
@@ -225,7 +225,7 @@ func (c *capture) appendUncaptured(
 		}
 		position, err = c.store.Append(ctx, append(writes, write)...)
 		if conflict := eventstore.Conflict(err); conflict != nil &&
-			(conflict.Stream == c.kept.stream || conflict.Stream == c.kept.intake.Stream) {
+			(conflict.Stream == c.own.stream || conflict.Stream == c.own.intake.Stream) {
 			return &staleError{conflict.Stream}
 		}
 		return err
@@ -254,39 +254,39 @@ func Correctable(wrong field.Errors) field.Errors {
 // quarantine stores an arrival whose fields are wrong, if arrivals are kept. It always returns an error: a *Quarantined
 // if it was stored, else the errors of the fields.
 func (c *capture) quarantine(ctx context.Context, wrong field.Errors) error {
-	if c.kept == nil {
-		if !c.Keep || !c.Admission.Account.State.Quarantine {
+	if c.own == nil {
+		if !c.Quarantine || !c.Admission.Account.State.Quarantine {
 			return wrong
 		}
-		if err := c.keepRequest(); err != nil {
+		if err := c.recordRequest(); err != nil {
 			return err
 		}
 	}
 	reasons := arrival.Reasons(wrong)
-	same := c.kept.was.State == arrival.Quarantined && slices.Equal(c.kept.was.Reasons, reasons)
-	if same && !c.kept.renewed {
-		return &Quarantined{Errors: wrong, ArrivalID: c.kept.was.ID} // nothing has changed
+	same := c.own.was.State == arrival.Quarantined && slices.Equal(c.own.was.Reasons, reasons)
+	if same && !c.own.renewed {
+		return &Quarantined{Errors: wrong, ArrivalID: c.own.was.ID} // nothing has changed
 	}
-	if c.kept.askPerson {
+	if c.own.askPerson {
 		if correctable := Correctable(wrong); len(correctable) > 0 {
 			return correctable
 		}
 	}
 	var outcome []event.Data
 	if !same {
-		quarantined := c.kept.record
-		quarantined.Reasons, quarantined.Warnings = reasons, arrival.Warnings(c.kept.warnings())
+		quarantined := c.own.record
+		quarantined.Reasons, quarantined.Warnings = reasons, arrival.Warnings(c.own.warnings())
 		outcome = []event.Data{quarantined}
 	}
 	position, err := c.appendUncaptured(ctx, outcome...)
 	if err != nil {
 		return err
 	}
-	return &Quarantined{Errors: wrong, ArrivalID: event.ArrivalID(c.kept.stream), Position: position}
+	return &Quarantined{Errors: wrong, ArrivalID: event.ArrivalID(c.own.stream), Position: position}
 }
 
-// keepRequest begins the arrival of a capture by the API.
-func (c *capture) keepRequest() error {
+// recordRequest begins the arrival of a capture by the API.
+func (c *capture) recordRequest() error {
 	body, err := event.AppendJSON(nil, c.Body)
 	if err != nil {
 		return err
@@ -303,7 +303,7 @@ func (c *capture) keepRequest() error {
 	if err != nil {
 		return err
 	}
-	c.kept, err = c.newKept(c.Admission.Caller, id.String(), now, received, eventstore.Write{})
+	c.own, err = c.newArrivalStream(c.Admission.Caller, id.String(), now, received, eventstore.Write{})
 	return err
 }
 

@@ -151,7 +151,7 @@ func TestReceivePost_TooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var all []command.ReceiveArrival
-	for i := range 2 * eventstore.MaxAppend / eventstore.MaxEventData {
+	for i := range eventstore.MaxAppend/(900<<10) + 1 {
 		cmd := receiveCommand(`{}`)
 		cmd.DeliveryID = fmt.Sprint(i)
 		cmd.Mapped = command.Mapped{Wrong: field.Errors{{Field: "x", Message: strings.Repeat("x", 900<<10)}}}

@@ -3,7 +3,11 @@ package command_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -105,6 +109,173 @@ func TestRecordActivity_Concurrent(t *testing.T) {
 		seen[fact.Data.(event.VisitorActed).Title] = true
 	}
 	require.Len(t, seen, 32*each, "every activity is recorded once")
+}
+
+// activityStore blocks appends of activities until open is closed, and notes how many events each had.
+type activityStore struct {
+	eventstore.Store
+	open chan struct{}
+	mu   sync.Mutex
+	of   []int
+}
+
+func (s *activityStore) Append(ctx context.Context, writes ...eventstore.Write) (eventstore.Position, error) {
+	if last := writes[len(writes)-1]; strings.HasPrefix(last.Stream, event.VisitorPrefix) {
+		<-s.open
+		s.mu.Lock()
+		s.of = append(s.of, len(last.Events))
+		s.mu.Unlock()
+	}
+	return s.Store.Append(ctx, writes...)
+}
+
+// blocked runs a test on a process that waits with the first append of activities until open is called, and on another
+// process of the same log.
+func blocked(t *testing.T, test func(t *testing.T, p, other process, store *activityStore)) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		on := inMemory()
+		other := start(t, on)
+		other.provision(t)
+		store := &activityStore{open: make(chan struct{})}
+		p := startOn(t, on, func(below eventstore.Store) eventstore.Store {
+			store.Store = below
+			return store
+		})
+		test(t, p, other, store)
+	})
+}
+
+func TestRecordActivity_WaitingAppendedTogether(t *testing.T) {
+	blocked(t, func(t *testing.T, p, _ process, store *activityStore) {
+		recorded := make([]command.ActivityRecorded, 40)
+		var appended [40]atomic.Int64
+		var waiting sync.WaitGroup
+		for i := range recorded {
+			waiting.Go(func() {
+				var err error
+				recorded[i], err = p.recordActivity(command.CountAppended(t.Context(), &appended[i]), "v",
+					fmt.Sprintf(`{"type":"page_view","title":"%d"}`, i))
+				require.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		close(store.open)
+		waiting.Wait()
+		require.Equal(t, []int{1, 32, 7}, store.of)
+		for i, stored := range p.activities(t, "v") {
+			require.Equal(t, recorded[i].ID, stored.ID.String(), "in the order in which they came")
+			require.Equal(t, recorded[i].Activity.Title, fmt.Sprint(i))
+			require.LessOrEqual(t, stored.Position, recorded[i].Position, "what is read as of it has the activity")
+			require.Greater(t, appended[i].Load(), int64(100), "each caller is charged its own bytes")
+			require.Less(t, appended[i].Load(), int64(1000))
+		}
+	})
+}
+
+func TestRecordActivity_SizeOfAppend(t *testing.T) {
+	blocked(t, func(t *testing.T, p, _ process, store *activityStore) {
+		var waiting sync.WaitGroup
+		for range 70 {
+			waiting.Go(func() {
+				_, err := p.recordActivity(t.Context(), "v",
+					`{"type":"custom","properties":{"text":"`+strings.Repeat("x", 20<<10)+`"}}`)
+				require.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		close(store.open)
+		waiting.Wait()
+		require.Equal(t, []int{1, 25, 25, 19}, store.of, "at most 512 KiB each")
+	})
+}
+
+func TestRecordActivity_OneOfManyRefused(t *testing.T) {
+	blocked(t, func(t *testing.T, p, other process, store *activityStore) {
+		now := time.Now()
+		var errs [3]error
+		var waiting sync.WaitGroup
+		for i, issued := range []time.Time{now, now.Add(-time.Hour), now} {
+			admission, err := p.directory.Admit(t.Context(), owner)
+			require.NoError(t, err)
+			waiting.Go(func() {
+				_, errs[i] = p.RecordActivity(t.Context(), command.RecordActivity{
+					Admission: admission.ByJWT(issued, now.Add(time.Hour)), VisitorID: "v",
+					Body: members(`{"type":"click"}`),
+				})
+			})
+			synctest.Wait()
+		}
+		_, _, err := other.ConfigureAccount(t.Context(), command.ConfigureAccount{
+			Caller: owner, AccountID: "acme", JWTNotBefore: now.Add(-time.Minute),
+			Settings: account.Settings{Features: []string{account.FeatureAPI}},
+		})
+		require.NoError(t, err)
+		close(store.open)
+		waiting.Wait()
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], command.ErrUnauthorized)
+		require.NoError(t, errs[2])
+		require.Len(t, p.activities(t, "v"), 2)
+	})
+}
+
+func TestRecordActivity_CallerLeaves(t *testing.T) {
+	blocked(t, func(t *testing.T, p, _ process, store *activityStore) {
+		ctx, leave := context.WithCancel(t.Context())
+		var errs [3]error
+		var waiting sync.WaitGroup
+		for i := range errs {
+			waiting.Go(func() {
+				by := t.Context()
+				if i == 1 {
+					by = ctx
+				}
+				_, errs[i] = p.recordActivity(by, "v", `{"type":"click"}`)
+			})
+			synctest.Wait()
+		}
+		leave()
+		synctest.Wait()
+		close(store.open)
+		waiting.Wait()
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], context.Canceled)
+		require.NoError(t, errs[2])
+		require.Len(t, p.activities(t, "v"), 2, "it was not recorded")
+	})
+}
+
+// What another caller has taken may be on the log. If it turns out not to be, it is not recorded later.
+func TestRecordActivity_CallerLeavesWhenTaken(t *testing.T) {
+	blocked(t, func(t *testing.T, p, other process, store *activityStore) {
+		ctx, leave := context.WithCancel(t.Context())
+		var errs [3]error
+		var waiting sync.WaitGroup
+		for i, by := range []context.Context{t.Context(), t.Context(), ctx} {
+			waiting.Go(func() { _, errs[i] = p.recordActivity(by, "v", fmt.Sprintf(`{"type":"click","title":"%d"}`, i)) })
+			synctest.Wait()
+		}
+		store.open <- struct{}{}
+		synctest.Wait() // the second caller appends its activity and the third
+		leave()
+		synctest.Wait()
+		require.ErrorIs(t, errs[2], eventstore.ErrUnavailable)
+		_, err := other.recordActivity(t.Context(), "v", `{"type":"click","title":"other"}`)
+		require.NoError(t, err)
+		close(store.open)
+		waiting.Wait()
+		require.NoError(t, errs[1])
+		_, err = p.recordActivity(t.Context(), "v", `{"type":"click","title":"later"}`)
+		require.NoError(t, err)
+		var titles []string
+		for _, stored := range p.activities(t, "v") {
+			fact, err := stored.Fact()
+			require.NoError(t, err)
+			titles = append(titles, fact.Data.(event.VisitorActed).Title)
+		}
+		require.Equal(t, []string{"0", "other", "1", "later"}, titles)
+	})
 }
 
 func TestRecordActivity_Authorization(t *testing.T) {

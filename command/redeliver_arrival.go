@@ -25,16 +25,16 @@ func (h *Handlers) redeliver(
 		c := &capture{Handlers: h, CaptureLead: CaptureLead{
 			Admission: Admission{Caller: cmd.Caller, Account: settings}, Body: cmd.Mapped.Body, Source: cmd.Source,
 		}}
-		c.kept = of.again(cmd.Caller)
-		c.kept.intake, c.kept.askPerson, c.kept.mapped = cmd.Intake, cmd.AskPerson, cmd.Mapped.Warnings
+		c.own = of.again(cmd.Caller)
+		c.own.intake, c.own.askPerson, c.own.mapped = cmd.Intake, cmd.AskPerson, cmd.Mapped.Warnings
 		if same, err := sameContent(of.Raw, cmd.Raw); err != nil {
 			return err
-		} else if c.kept.renewed = !same; c.kept.renewed {
+		} else if c.own.renewed = !same; c.own.renewed {
 			redelivered, err := h.stamp(cmd.Caller, h.after(of.UpdatedAt), event.ArrivalRedelivered{Raw: cmd.Raw})
 			if err != nil {
 				return err
 			}
-			c.kept.before, c.kept.since = []eventstore.Event{redelivered}, redelivered.At
+			c.own.before, c.own.since = []eventstore.Event{redelivered}, redelivered.At
 		}
 		tried := ArrivalReceived{ID: before.ID}
 		if cmd.pending() {

@@ -90,7 +90,7 @@ func (h *Handlers) registerWebhookEndpoint(
 		return WebhookRegistered{}, err
 	}
 	at := h.timestamp()
-	take, err := h.take(caller, webhookSlots, free, answer.ID)
+	take, err := h.claimSlot(caller, webhookSlots, free, answer.ID)
 	if err != nil {
 		return WebhookRegistered{}, err
 	}

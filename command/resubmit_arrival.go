@@ -67,9 +67,9 @@ func (h *Handlers) ResubmitArrival(ctx context.Context, cmd ResubmitArrival) (Le
 		admission.Caller = of.caller(user)
 		c := &capture{
 			Handlers: h, CaptureLead: CaptureLead{Admission: admission, Body: mapped.Body, Source: source},
-			kept: of.again(user, resubmitted),
+			own: of.again(user, resubmitted),
 		}
-		c.kept.set, c.kept.mapped = cmd.Set, mapped.Warnings
+		c.own.set, c.own.mapped = cmd.Set, mapped.Warnings
 		answer, err = c.captureMapped(ctx, mapped)
 		return err
 	})
@@ -138,7 +138,7 @@ func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (Arriva
 		if err != nil {
 			return err
 		}
-		c := &capture{Handlers: h, kept: of.again(cmd.Caller)}
+		c := &capture{Handlers: h, own: of.again(cmd.Caller)}
 		c.Admission = Admission{Caller: of.caller(cmd.Caller), Account: account}
 		if len(cmd.Wrong) > 0 {
 			return c.finish(&answer, LeadCaptured{}, c.quarantine(ctx, cmd.Wrong))
@@ -147,13 +147,13 @@ func (h *Handlers) FinishArrival(ctx context.Context, cmd FinishArrival) (Arriva
 		if err != nil {
 			return err
 		}
-		c.kept = of.again(cmd.Caller, fetched)
+		c.own = of.again(cmd.Caller, fetched)
 		of.Raw, of.Fetched = cmd.Fetched, true
 		mapped, source, err := h.mapAgain(ctx, of.Arrival)
 		if err != nil {
 			return err
 		}
-		c.Body, c.Source, c.kept.mapped = mapped.Body, source, mapped.Warnings
+		c.Body, c.Source, c.own.mapped = mapped.Body, source, mapped.Warnings
 		captured, err := c.captureMapped(ctx, mapped)
 		return c.finish(&answer, captured, err)
 	})
@@ -197,8 +197,8 @@ func (a loadedArrival) caller(by Caller) Caller {
 }
 
 // again returns the stream of an arrival that a caller decides on again.
-func (a loadedArrival) again(by Caller, before ...eventstore.Event) *kept {
-	return &kept{
+func (a loadedArrival) again(by Caller, before ...eventstore.Event) *arrivalStream {
+	return &arrivalStream{
 		caller: by, stream: a.stream, expect: a.expect, since: a.UpdatedAt, before: before, was: a.Arrival,
 		ref: event.ArrivalRef{IntakeID: a.IntakeID, ArrivalID: a.ID, ReceivedAt: a.ReceivedAt},
 		record: event.ArrivalQuarantined{

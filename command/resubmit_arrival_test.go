@@ -387,7 +387,7 @@ func TestCapture_QuarantineByAPI(t *testing.T) {
 		return err
 	}
 	before := len(w.events())
-	_, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true}))
+	_, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Quarantine: true}))
 	require.False(t, kept, "quarantine is disabled in the account")
 	require.Len(t, w.events(), before)
 
@@ -396,10 +396,10 @@ func TestCapture_QuarantineByAPI(t *testing.T) {
 	})
 	_, kept = errors.AsType[*command.Quarantined](bad(&command.CaptureLead{}))
 	require.False(t, kept)
-	_, kept = errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Keep: true, DryRun: true}))
+	_, kept = errors.AsType[*command.Quarantined](bad(&command.CaptureLead{Quarantine: true, DryRun: true}))
 	require.False(t, kept)
 	quarantined, kept := errors.AsType[*command.Quarantined](bad(&command.CaptureLead{
-		Keep: true, IdempotencyKey: "k-1",
+		Quarantine: true, IdempotencyKey: "k-1",
 	}))
 	require.True(t, kept)
 	state := w.arrival(quarantined.ArrivalID)

@@ -102,10 +102,10 @@ func claimKey() []byte {
 }
 
 // secrets is an in-memory store of secrets. Revisions has that of the latest rotation or change of headers.
-type secrets struct{ kept, headers, revisions sync.Map }
+type secrets struct{ values, headers, revisions sync.Map }
 
 func (s *secrets) Put(_ context.Context, id, secret string) error {
-	s.kept.Store(id, secret)
+	s.values.Store(id, secret)
 	return nil
 }
 
@@ -117,8 +117,8 @@ func (s *secrets) Rotate(
 	_ context.Context, id, secret string, _ time.Time, revision eventstore.Revision,
 ) (kept bool, err error) {
 	s.revisions.Store(id, revision)
-	if _, kept = s.kept.Load(id); kept {
-		s.kept.Store(id, secret)
+	if _, kept = s.values.Load(id); kept {
+		s.values.Store(id, secret)
 	}
 	return kept, nil
 }
@@ -127,7 +127,7 @@ func (s *secrets) SetHeaders(
 	_ context.Context, id, _ string, headers map[string]string, revision eventstore.Revision,
 ) (bool, error) {
 	s.revisions.Store(id, revision)
-	_, exists := s.kept.Load(id)
+	_, exists := s.values.Load(id)
 	if exists {
 		s.headers.Store(id, headers)
 	}
@@ -135,7 +135,7 @@ func (s *secrets) SetHeaders(
 }
 
 func (s *secrets) Destroy(_ context.Context, id string) error {
-	s.kept.Delete(id)
+	s.values.Delete(id)
 	return nil
 }
 

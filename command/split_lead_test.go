@@ -3,7 +3,9 @@ package command_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +42,10 @@ func (w *world) state(t require.TestingT, id string) lead.State {
 // unshared is a process of a world whose contacts are never shared, so that strangers merge.
 func unshared(t *testing.T) (*world, process) {
 	w := newWorld(t)
+	// Of two consents of one millisecond, a join takes that with the later id, which need not be the later event.
+	var calls atomic.Int64
+	began := time.Now()
+	w.now = func() time.Time { return began.Add(time.Duration(calls.Add(1)) * time.Millisecond) }
 	p := w.process()
 	p.configure(t, account.Settings{Features: []string{account.FeatureAPI}, SharedAfter: new(0)})
 	return w, p
@@ -184,16 +190,17 @@ func TestSplitLead_UndoesJoin(t *testing.T) {
 	require.ElementsMatch(t, []string{"+919876500021", "+919876500022"}, joined.Phones)
 }
 
-// A random history, beside a model of which lead has which arrivals and consents.
+// A random history, beside a model of which lead has which arrivals, consents and changes by hand.
 func TestSplitLead_Model(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		w, p := unshared(t)
-		owns := map[string][]string{} // arrivals by lead
+		owns := map[string][]string{}    // arrivals by lead
+		changed := map[string][]string{} // custom fields that were set by hand, by the lead that they were set on
 		var leads []string
-		for range rapid.IntRange(3, 14).Draw(rt, "steps") {
+		for i := range rapid.IntRange(3, 14).Draw(rt, "steps") {
 			live := slices.DeleteFunc(slices.Clone(leads), func(id string) bool { return len(owns[id]) == 0 })
-			step := rapid.IntRange(0, 9).Draw(rt, "step")
+			step := rapid.IntRange(0, 10).Draw(rt, "step")
 			if len(live) == 0 {
 				step = 0
 			}
@@ -226,6 +233,14 @@ func TestSplitLead_Model(t *testing.T) {
 					}).Draw(rt, "by hand")),
 				})
 				require.NoError(rt, err)
+			case step == 10:
+				id := rapid.SampledFrom(live).Draw(rt, "changed")
+				key := fmt.Sprintf("by hand %d", i)
+				_, err := p.UpdateLead(t.Context(), command.UpdateLead{
+					Caller: owner, LeadID: id, Body: members(fmt.Sprintf(`{"customFields":{%q:1}}`, key)),
+				})
+				require.NoError(rt, err)
+				changed[id] = append(changed[id], key)
 			case step == 6:
 				id := rapid.SampledFrom(live).Draw(rt, "released")
 				if s := w.state(rt, id); len(s.Phones) > 1 {
@@ -275,6 +290,12 @@ func TestSplitLead_Model(t *testing.T) {
 				}
 				require.Equal(rt, len(owns[id]), arrivals)
 				w.requireConsents(rt, s, owns[id])
+				byHand := slices.Clone(changed[id])
+				for _, part := range s.Joined {
+					require.Equal(rt, lead.Joined, w.state(rt, part).Phase, "a lead that lives is no part of another")
+					byHand = append(byHand, changed[part]...)
+				}
+				require.ElementsMatch(rt, byHand, slices.Collect(maps.Keys(s.CustomFields)))
 				require.NotEmpty(rt, append(slices.Clone(s.Phones), s.Emails...))
 				held[id] = len(s.Phones) + len(s.Emails)
 			}

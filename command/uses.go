@@ -156,7 +156,7 @@ func (u *Uses) recorder(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case next := <-u.queue:
-			u.keep(working, next)
+			u.write(working, next)
 		case <-ctx.Done():
 		}
 	}
@@ -165,14 +165,14 @@ func (u *Uses) recorder(ctx context.Context) {
 	for {
 		select {
 		case next := <-u.queue:
-			u.keep(working, next)
+			u.write(working, next)
 		default:
 			return
 		}
 	}
 }
 
-func (u *Uses) keep(ctx context.Context, next use) {
+func (u *Uses) write(ctx context.Context, next use) {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
 	if err := u.record(ctx, next); err != nil {

@@ -132,11 +132,11 @@ func TestRotateSecret_LostSecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	id := w.process().register(t)
-	w.secrets.kept.Delete(id)
+	w.secrets.values.Delete(id)
 	rotate := command.RotateWebhookSecret{Caller: owner, WebhookID: id}
 	rotated, err := w.process().RotateWebhookSecret(t.Context(), rotate)
 	require.NoError(t, err)
-	kept, _ := w.secrets.kept.Load(id)
+	kept, _ := w.secrets.values.Load(id)
 	require.Equal(t, rotated.Secret, kept)
 
 	remove := func() {
@@ -150,7 +150,7 @@ func TestRotateSecret_LostSecret(t *testing.T) {
 	})
 	_, err = handlers.RotateWebhookSecret(t.Context(), rotate)
 	require.ErrorIs(t, err, webhook.ErrNotFound)
-	_, exists := w.secrets.kept.Load(id)
+	_, exists := w.secrets.values.Load(id)
 	require.False(t, exists)
 }
 
@@ -223,7 +223,7 @@ func TestDeleteWebhook_RetriesSecret(t *testing.T) {
 		Caller: owner, Registration: webhook.Registration{URL: "https://hooks.example.com/in"},
 	})
 	require.NoError(t, err)
-	exists := func() bool { _, ok := kept.kept.Load(registered.ID); return ok }
+	exists := func() bool { _, ok := kept.values.Load(registered.ID); return ok }
 	require.True(t, exists())
 
 	kept.fails = true

@@ -63,6 +63,7 @@ type world struct {
 	secrets  *secrets
 	external *externalData
 	results  []captureResult
+	now      func() time.Time
 }
 
 // captureResult is the result of a capture.
@@ -73,7 +74,7 @@ type captureResult struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, log: storetest.Memory(), secrets: &secrets{}, external: &externalData{}}
+	w := &world{t: t, log: storetest.Memory(), secrets: &secrets{}, external: &externalData{}, now: time.Now}
 	p := w.process()
 	p.provision(t)
 	w.append(event.IntakeStream(intakeID), event.IntakeCreated{IntakeSettings: settings, Slot: 1})
@@ -90,9 +91,10 @@ func newWorld(t *testing.T) *world {
 func (w *world) process() process { return w.processOn(w.log) }
 
 func (w *world) processOn(store eventstore.Store) process {
-	directory := command.NewDirectory(store, time.Now)
+	directory := command.NewDirectory(store, w.now)
 	return process{store: store, directory: directory, Handlers: command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(claimKey()), Directory: directory, Secrets: w.secrets, Log: quiet(),
+		Now: w.now,
 	}), eraser: forget.Eraser{Keys: withoutFaults(w.external), Views: withoutFaults(w.external)}}
 }
 

@@ -57,7 +57,7 @@ func TestAccount_RejectsUnknownSetting(t *testing.T) {
 	wrong := put(`{"name":"New","feature":["crm_api"],"RateBurst":5,"region":7}`)
 	require.Equal(t, http.StatusBadRequest, wrong.status, wrong.raw)
 	require.Equal(t, []string{"RateBurst", "feature", "region"}, wrong.fieldsNamed())
-	require.Contains(t, wrong.raw, `{"field":"feature","message":"is not known here"}`)
+	require.Contains(t, wrong.raw, `{"field":"feature","message":"is not a known field"}`)
 	for _, empty := range []string{"", " \n"} {
 		require.Equal(t, []string{"body"}, put(empty).fieldsNamed())
 	}

@@ -83,7 +83,7 @@ func (ex *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Po
 		body: envelope{Success: true, Message: "The arrival is being fetched"},
 	}
 	waiting := ex.load.waiting.of(ex.caller.Account)
-	if !waiting.take(1) {
+	if !waiting.reserve(1) {
 		return pending, nil
 	}
 	defer waiting.release(1)

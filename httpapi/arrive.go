@@ -192,7 +192,7 @@ func (ex *exchange) receive(raw event.ArrivalRaw, body []byte) (command.ArrivalR
 	if notList != nil {
 		arrived.Mapped.Wrong.Add("each", notList.Error())
 	}
-	return ex.keep(arrived)
+	return ex.appendArrival(arrived)
 }
 
 // split returns the arrivals of a post that has several, found in a turn of the intake.
@@ -227,7 +227,7 @@ func (ex *exchange) receiveElements(
 			Mapped: ex.unlessPaused(command.MappedBy(mapped, wrong)),
 		}
 	}
-	return ex.keepPost(post)
+	return ex.appendPost(post)
 }
 
 // receiveChanges appends an arrival for each lead that a post of Meta announces, and for each change that cannot be
@@ -239,7 +239,7 @@ func (ex *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, 
 		if err != nil {
 			wrong.Add("body", err.Error())
 		}
-		return ex.keep(command.ReceiveArrival{
+		return ex.appendArrival(command.ReceiveArrival{
 			Raw: ex.raw().WithBody(body), Mapped: command.Mapped{Wrong: wrong, Skip: err == nil},
 		})
 	}
@@ -257,16 +257,16 @@ func (ex *exchange) receiveChanges(body []byte) (first command.ArrivalReceived, 
 		}
 		post[i] = announced
 	}
-	return ex.keepPost(post)
+	return ex.appendPost(post)
 }
 
-// keep appends an arrival at the intake.
-func (ex *exchange) keep(cmd command.ReceiveArrival) (command.ArrivalReceived, error) {
-	return ex.keepPost([]command.ReceiveArrival{cmd})
+// appendArrival appends an arrival at the intake.
+func (ex *exchange) appendArrival(cmd command.ReceiveArrival) (command.ArrivalReceived, error) {
+	return ex.appendPost([]command.ReceiveArrival{cmd})
 }
 
-// keepPost appends all arrivals of a post at the intake, or none. The answer has the first, and the position of all.
-func (ex *exchange) keepPost(post []command.ReceiveArrival) (first command.ArrivalReceived, err error) {
+// appendPost appends all arrivals of a post at the intake, or none. The answer has the first, and the position of all.
+func (ex *exchange) appendPost(post []command.ReceiveArrival) (first command.ArrivalReceived, err error) {
 	if len(post) == 0 {
 		return first, nil
 	}

@@ -24,11 +24,7 @@ func (ex *exchange) attribution() (answer, error) {
 		By:     attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
 		Visits: p.oneOf("include", "visits") != "",
 	}
-	cost, unclear := p.flag("cost")
-	if unclear != nil {
-		return answer{}, unclear
-	}
-	filter.Cost = cost
+	filter.Cost = p.flag("cost")
 	asOf := p.asOf()
 	if err := ex.waitFor(p, query.TouchView); err != nil {
 		return answer{}, err
@@ -49,7 +45,8 @@ func (p *params) duration(name string, without, least, most time.Duration) time.
 	d, err := attribution.ParseDuration(value)
 	if err != nil || d < least || d > most {
 		p.wrong.Add(name,
-			"must be days or hours, from "+attribution.FormatDuration(least)+" to "+attribution.FormatDuration(most))
+			"must be days or hours such as 7d or 12h, from "+attribution.FormatDuration(least)+" to "+
+				attribution.FormatDuration(most))
 		return without
 	}
 	return d
@@ -68,7 +65,7 @@ func (p *params) asOf() query.AsOf {
 // view as in waitFor.
 func (ex *exchange) positionAsOf(asOf query.AsOf) (eventstore.Position, error) {
 	waiting := ex.load.waiting.of(ex.caller.Account)
-	if !waiting.take(1) {
+	if !waiting.reserve(1) {
 		return 0, errOverloaded
 	}
 	defer waiting.release(1)

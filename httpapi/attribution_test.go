@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,14 +90,15 @@ func TestAttribution_ModelsAndKeys(t *testing.T) {
 func TestAttribution_InvalidParameters(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for query, field := range map[string]string{
-		"model=best": "model", "by=phone": "by", "window=0d": "window", "window=366d": "window", "window=7": "window",
+	for query, fields := range map[string]string{
+		"model=best&cost=maybe": "model cost",
+		"model=best":            "model", "by=phone": "by", "window=0d": "window", "window=366d": "window", "window=7": "window",
 		"window=-1d": "window", "window=23h": "window", "halfLife=x": "halfLife", "halfLife=0h": "halfLife",
 		"include=everything": "include", "since=yesterday": "since", "until=1": "until",
 		"asOf=999999999": "asOf", "asOf=2999-01-01T00:00:00Z": "asOf", "asOf=now": "asOf", "asOf=2999-01-01": "asOf", "asOf=2026-02-30": "asOf", "asOf=-1": "asOf",
 		"asOf=01": "asOf", "minPosition=x": "minPosition",
 	} {
-		require.Equal(t, []string{field},
+		require.Equal(t, strings.Fields(fields),
 			s.as(http.MethodGet, attribution+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
 	}
 }

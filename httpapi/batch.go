@@ -64,7 +64,7 @@ func (ex *exchange) captureBatch() (answer, error) {
 		return answer{}, err
 	}
 	if ex.params().values.Has("dryRun") { // not ignored: the lines would be captured
-		return answer{}, bad("dryRun", "is for single captures")
+		return answer{}, bad("dryRun", "is only for single captures")
 	}
 	return answer{stream: func() error { return ex.answerLines(key) }}, nil
 }
@@ -146,7 +146,7 @@ func (ex *exchange) batchArrival(
 			if _, limited := errors.AsType[limitError](failed); limited {
 				return command.CaptureLead{}, failed
 			}
-			cmd := command.CaptureLead{Admission: admission, Keep: true, EnterStream: ex.enterStream}
+			cmd := command.CaptureLead{Admission: admission, Quarantine: true, EnterStream: ex.enterStream}
 			if failed == nil {
 				cmd.Body, failed = lead.ParseObject(line.Text)
 			}
@@ -228,10 +228,10 @@ type lineReader struct {
 	body     io.Reader     // without the limit
 	limited  io.Reader     // up to maxBatchBody
 	lines    chan bodyLine // with capacity for all lines of a batch
-	ahead    atomic.Int64  // bytes read and not taken yet
+	ahead    atomic.Int64  // bytes read and not consumed yet
 	budget   share
 	reserved int64         // of the budget
-	taken    chan struct{} // signals that a line was taken
+	consumed chan struct{} // signals that a line was consumed
 	stopped  chan struct{} // closed by stop
 	ended    chan struct{} // closed when reading has ended
 }
@@ -248,14 +248,14 @@ const (
 
 // newLineReader starts reading. The caller must stop the reader. The error is errOverloaded when the budget is used up.
 func newLineReader(control *http.ResponseController, body io.ReadCloser, all share) (*lineReader, error) {
-	if !all.take(batchBytes) {
+	if !all.reserve(batchBytes) {
 		return nil, errOverloaded
 	}
 	r := &lineReader{
 		budget: all, reserved: batchBytes,
 		control: control, body: body, limited: http.MaxBytesReader(nil, body, maxBatchBody),
-		lines: make(chan bodyLine, maxBatchLines+1),
-		taken: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{}),
+		lines:    make(chan bodyLine, maxBatchLines+1),
+		consumed: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go r.run()
 	return r, nil
@@ -309,7 +309,7 @@ func (r *lineReader) backpressure() error {
 		select {
 		case <-r.stopped:
 			return errOverloaded
-		case <-r.taken:
+		case <-r.consumed:
 		case <-pause.C:
 			if r.reserve() {
 				return nil
@@ -326,7 +326,7 @@ func (r *lineReader) backpressure() error {
 // reserve adjusts the batch's part of the budget to the bytes that it has read ahead.
 func (r *lineReader) reserve() bool {
 	more := batchBytes + max(0, r.ahead.Load()-aheadLimit) - r.reserved
-	if more > 0 && !r.budget.take(more) {
+	if more > 0 && !r.budget.reserve(more) {
 		return false
 	}
 	if more < 0 {
@@ -347,7 +347,7 @@ func (r *lineReader) all(ctx context.Context) iter.Seq[bodyLine] {
 				}
 				r.ahead.Add(-int64(len(line.Text)))
 				select {
-				case r.taken <- struct{}{}:
+				case r.consumed <- struct{}{}:
 				default:
 				}
 				if !yield(line) {

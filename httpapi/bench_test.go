@@ -24,22 +24,30 @@ import (
 )
 
 // BenchmarkCapture measures a capture of a new lead without its append, from the request to the answer: as
-// served, and on a log without sealing.
+// served, with a consent, and on a log without sealing.
 func BenchmarkCapture(b *testing.B) {
 	b.Run("sealed", func(b *testing.B) {
-		box, err := sealbox.New([]byte(jwtSecret))
-		require.NoError(b, err)
-		vault := sealed.NewVault(nil, box)
-		benchmarkCapture(b, func(below eventstore.Store) eventstore.Store {
-			return sealed.Wrap(below, vault, true, slog.New(slog.DiscardHandler))
-		})
+		benchmarkCapture(b, sealing(b), "")
+	})
+	b.Run("consent", func(b *testing.B) {
+		benchmarkCapture(b, sealing(b), `"consent":{"purpose":"whatsapp","text":"Send me offers by WhatsApp",`+
+			`"version":"3","url":"https://example.com/form","method":"checkbox"},`)
 	})
 	b.Run("plain", func(b *testing.B) {
-		benchmarkCapture(b, func(below eventstore.Store) eventstore.Store { return below })
+		benchmarkCapture(b, func(below eventstore.Store) eventstore.Store { return below }, "")
 	})
 }
 
-func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store) {
+func sealing(b *testing.B) func(eventstore.Store) eventstore.Store {
+	box, err := sealbox.New([]byte(jwtSecret))
+	require.NoError(b, err)
+	vault := sealed.NewVault(nil, box)
+	return func(below eventstore.Store) eventstore.Store {
+		return sealed.Wrap(below, vault, true, slog.New(slog.DiscardHandler))
+	}
+}
+
+func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store, consent string) {
 	below := &discardingLog{events: map[string][]eventstore.Recorded{}, remember: true}
 	log := wrap(below)
 	directory := command.NewDirectory(log, time.Now)
@@ -67,8 +75,8 @@ func benchmarkCapture(b *testing.B, wrap func(eventstore.Store) eventstore.Store
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		body := fmt.Sprintf(`{"name":"Asha Rao","phone":"+91%d","email":"a%d@example.com",`+
-			`"metadata":{"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`,
-			9_000_000_000+i, i)
+			`"metadata":{%s"source":"website","utm_campaign":"diwali"},"customFields":{"city":"Pune"}}`,
+			9_000_000_000+i, i, consent)
 		request, err := http.NewRequest(http.MethodPost, "/api/v1/crm/leads", strings.NewReader(body))
 		require.NoError(b, err)
 		request.Header, request.RemoteAddr = header, "192.0.2.1:1234"

@@ -13,10 +13,7 @@ import (
 // listConsents answers with the consents of a lead.
 func (ex *exchange) listConsents() (answer, error) {
 	p := ex.params()
-	current, unclear := p.flag("current")
-	if unclear != nil {
-		return answer{}, unclear
-	}
+	current := p.flag("current")
 	id, err := ex.ulidID(lead.ErrNotFound)
 	if err == nil {
 		err = ex.waitFor(p) // for no view: consents are read from the log

@@ -91,16 +91,16 @@ func (g gate) Explain(err error) console.Failure {
 	}
 }
 
-// TakeOn implements console.Gate. Requests without a session are not counted, because slow unauthenticated clients must
+// BeginRequest implements console.Gate. Requests without a session are not counted, because slow unauthenticated clients must
 // not occupy slots.
-func (g gate) TakeOn(r *http.Request, account string) (done func(), err error) {
+func (g gate) BeginRequest(r *http.Request, account string) (done func(), err error) {
 	requests := g.api.load.requests.of(account)
-	if !requests.take(1) {
+	if !requests.reserve(1) {
 		return nil, errOverloaded
 	}
-	place := markBusy(r)
+	connection := markBusy(r)
 	return func() {
-		place.markIdle()
+		connection.markIdle()
 		requests.release(1)
 	}, nil
 }

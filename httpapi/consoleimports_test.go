@@ -77,7 +77,7 @@ func (b *browser) follows(path string, form ...string) (body string) {
 	require.Eventually(b.t, func() bool {
 		body = b.get(r.goTo).body
 		return !strings.Contains(body, `id="progress"`)
-	}, 20*time.Second, 20*time.Millisecond)
+	}, soon, 20*time.Millisecond)
 	return body
 }
 
@@ -203,7 +203,7 @@ func TestConsoleImports_ResumesAfterStop(t *testing.T) {
 			found, err := worker.Get(t.Context(), b.account, runID)
 			require.NoError(t, err)
 			return found.Task == "" || ctx.Err() != nil
-		}, 20*time.Second, 20*time.Millisecond)
+		}, soon, 20*time.Millisecond)
 	}
 	turn(t.Context(), worker)
 	require.NoError(t, worker.Begin(t.Context(), b.account, "user:ann", runID, importer.Capture, nil))

@@ -79,6 +79,23 @@ func TestConsoleLeads_MaskInConsoleOff(t *testing.T) {
 	require.ElementsMatch(t, []string{id, other}, b.trailOf("data.revealed"))
 }
 
+// An arrival shows what it posted without a button, and each view is recorded.
+func TestConsoleArrivals_MaskInConsoleOff(t *testing.T) {
+	t.Parallel()
+	b := browse(t)
+	b.provision(ownAccount, account.Settings{
+		Features: []string{account.FeatureAPI}, MaskInConsole: new(false), Quarantine: new(true),
+	})
+	b.signIn(b.jwt)
+	arrival := b.as(http.MethodPost, "/api/v1/crm/leads", `{"name":"Bela","email":"bela@"}`).at("arrivalId").(string)
+	b.caughtUp()
+	page := b.get("/console/arrivals/" + arrival)
+	require.Contains(t, page.body, "bela@")
+	require.NotContains(t, page.body, "/reveal")
+	require.NotContains(t, page.body, "Hide")
+	require.Equal(t, []string{arrival}, b.trailOf("data.revealed"))
+}
+
 func TestConsoleSettings_MaskInConsole(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)

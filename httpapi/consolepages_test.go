@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/intake"
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
@@ -878,6 +880,25 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.Contains(t, form, "data-leadlog")
 	require.NotContains(t, form, `id="secret"`)
 	require.Contains(t, form, "https://example.com, https://www.example.com")
+}
+
+// The story of a lead says when a dated arrival happened, besides when it was recorded.
+func TestConsoleLead_DatedArrival(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	admission, err := command.NewDirectory(b.store, time.Now).Admit(t.Context(),
+		command.Caller{Account: b.account, Actor: "system:import", Credential: "import"})
+	require.NoError(t, err)
+	captured, err := b.commands.CaptureLead(t.Context(), command.CaptureLead{
+		Admission: admission, Body: map[string]jsontext.Value{"phone": jsontext.Value(`"9876543210"`)},
+		ReceivedAt: time.Date(2024, 3, 9, 10, 30, 0, 0, time.UTC),
+	})
+	require.NoError(t, err)
+	b.capture(`{"phone":"9876543210","city":"Pune","metadata":{"source":"chatbot"}}`).is(http.StatusOK)
+	b.caughtUp()
+	page := b.get("/console/leads/" + captured.Lead.ID).body
+	require.Equal(t, 1, strings.Count(page, `class="arrived"`), "an arrival that came when it was recorded has one time")
+	require.Regexp(t, `class="arrived">It arrived <time class="at" datetime="2024-03-09T10:30:00[.0]*Z"`, page)
 }
 
 func TestConsoleArrivals_Quarantine(t *testing.T) {

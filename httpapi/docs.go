@@ -14,22 +14,15 @@ import (
 	"github.com/leadlog/leadlog/httpapi/pagescript"
 )
 
-// published is a public document.
+// published is a public document. Its tag is weak, because both codings have the same tag.
 type published struct {
 	media, policy string // policy is the Content-Security-Policy, if it is another than that of all answers
 	text          []byte
-	packed        []byte // with gzip; nil: it is only sent as it is
+	packed        []byte // with gzip
 	tag           string
 }
 
 func publish(media, policy string, text []byte) published {
-	sum := sha256.Sum256(text)
-	return published{media: media, policy: policy, text: text, tag: `"` + hex.EncodeToString(sum[:8]) + `"`}
-}
-
-// publishScript returns the script that pages load. Its tag is weak, because both codings have the same tag.
-func publishScript(text []byte) published {
-	p := publish("text/javascript; charset=utf-8", "", text)
 	var packed bytes.Buffer
 	writer, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
 	if err == nil {
@@ -39,8 +32,9 @@ func publishScript(text []byte) published {
 	if err != nil {
 		panic(err) // only an unknown level, which is a constant
 	}
-	p.packed, p.tag = packed.Bytes(), "W/"+p.tag
-	return p
+	sum := sha256.Sum256(text)
+	tag := `W/"` + hex.EncodeToString(sum[:8]) + `"`
+	return published{media: media, policy: policy, text: text, packed: packed.Bytes(), tag: tag}
 }
 
 // isNamed reports whether the caller has it already, by its ETag. A proxy that compresses makes the tag weak, which is
@@ -69,7 +63,9 @@ func newDocuments(base string) documents {
 			page, policy := openapi.Page(base)
 			return publish("text/html; charset=utf-8", policy, page)
 		}),
-		script: sync.OnceValue(func() published { return publishScript(pagescript.Text()) }),
+		script: sync.OnceValue(func() published {
+			return publish("text/javascript; charset=utf-8", "", pagescript.Text())
+		}),
 	}
 }
 
@@ -81,8 +77,7 @@ func (ex *exchange) showPage() (answer, error) { return ex.show(ex.documents.pag
 func (ex *exchange) showScript() (answer, error) {
 	header := ex.w.Header()
 	header.Set("Cross-Origin-Resource-Policy", "cross-origin")
-	header.Set("Access-Control-Allow-Origin", "*") // for script elements with crossorigin
-	header.Set("Vary", "Accept-Encoding")
+	header.Set("Access-Control-Allow-Origin", "*")                                                 // for script elements with crossorigin
 	return ex.showFor(ex.documents.script(), "public, max-age=3600, stale-while-revalidate=86400") // seconds
 }
 
@@ -93,6 +88,7 @@ func (ex *exchange) showFor(p published, caching string) (answer, error) {
 	header := ex.w.Header()
 	header.Set("ETag", p.tag)
 	header.Set("Cache-Control", caching)
+	header.Set("Vary", "Accept-Encoding")
 	if p.policy != "" {
 		header.Set("Content-Security-Policy", p.policy)
 	}
@@ -102,7 +98,7 @@ func (ex *exchange) showFor(p published, caching string) (answer, error) {
 			return nil
 		}
 		text := p.text
-		if p.packed != nil && strings.Contains(ex.r.Header.Get("Accept-Encoding"), "gzip") {
+		if strings.Contains(ex.r.Header.Get("Accept-Encoding"), "gzip") {
 			header.Set("Content-Encoding", "gzip")
 			text = p.packed
 		}

@@ -50,7 +50,7 @@ func (strayPathError) Error() string { return errUnknownRoute.Error() }
 
 // message names the path to the caller, and the path of a route that was meant.
 func (e strayPathError) message() string {
-	message := "Not found: " + e.path + " has a slash too many"
+	message := "Not found: " + e.path + " has an extra slash"
 	if e.meant != "" {
 		message += "; try " + e.meant
 	}
@@ -95,7 +95,8 @@ var failures = []struct {
 	{errOrigin, http.StatusForbidden, "This origin may not post here", "", 0},
 	{intake.ErrHandshake, http.StatusBadRequest, "Not a handshake of this intake", "", 0},
 	{intake.ErrVerifyToken, http.StatusForbidden, "hub.verify_token is wrong", "", 0},
-	{command.ErrNotProvisioned, http.StatusForbidden, "This account is not provisioned", "", 0},
+	{command.ErrNotProvisioned, http.StatusForbidden, "This account is not provisioned: an administrator does it by " +
+		"leadlog account set or PUT /api/v1/admin/accounts/{accountId}", "", 0},
 	{command.ErrFeatureDisabled, http.StatusForbidden, "Feature crm_api is not enabled for this account", "", 0},
 	{command.ErrLeadsHidden, http.StatusForbidden, scopeError("leads:read").Error(), "", 0},
 	{errCoding, http.StatusUnsupportedMediaType, "Content-Encoding is not supported", "", 0},
@@ -106,7 +107,7 @@ var failures = []struct {
 	{errViewLarge, http.StatusRequestEntityTooLarge, "Request body must be at most 64 KiB", "", 0},
 	{
 		command.ErrArrivalTooLarge, http.StatusRequestEntityTooLarge,
-		"Post must map to less: its lead, or the list of what is wrong with it, does not fit on the log", "", 0,
+		"The lead that the post maps to, or the list of its errors, is too large for the log: map fewer fields", "", 0,
 	},
 	{errSlowBody, http.StatusRequestTimeout, "Request body did not arrive in time", "", 0},
 	{errLinesType, http.StatusUnsupportedMediaType, "Content-Type must be application/x-ndjson in UTF-8", "", 0},
@@ -141,7 +142,7 @@ var failures = []struct {
 	{arrival.ErrNotFound, http.StatusNotFound, "Arrival not found", "", 0},
 	{arrival.ErrDiscarded, http.StatusConflict, "The arrival was discarded", "ARRIVAL_DISCARDED", 0},
 	{
-		arrival.ErrExpired, http.StatusConflict, "What was posted is deleted, because its time is over",
+		arrival.ErrExpired, http.StatusConflict, "The content of the arrival has expired and is deleted",
 		"ARRIVAL_EXPIRED", 0,
 	},
 	{
@@ -164,7 +165,7 @@ var failures = []struct {
 	{query.ErrNotFound, http.StatusNotFound, "Not found", "", 0},
 	{logtree.ErrNoTile, http.StatusNotFound, "Tile not found", "", 0},
 	{
-		query.ErrOtherLog, http.StatusGone, "The cursor is of another log: start again without one",
+		query.ErrOtherLog, http.StatusGone, "The cursor belongs to another log: start again without one",
 		"CURSOR_OF_ANOTHER_LOG", 0,
 	},
 
@@ -239,7 +240,7 @@ func describe(err error) failure {
 	case errors.As(err, &storage):
 		return failure{
 			status:     http.StatusTooManyRequests,
-			envelope:   envelope{Message: "The account has stored as much as it may in a day", Code: "STORAGE_LIMIT"},
+			envelope:   envelope{Message: "The account's storagePerDay is used up", Code: "STORAGE_LIMIT"},
 			retryAfter: max(storage.retryAfter, time.Second),
 		}
 	}

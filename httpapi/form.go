@@ -87,7 +87,7 @@ func (f *formPost) receive() (confirmed bool, err error) {
 			wrong.Add("challenge", err.Error())
 		}
 	}
-	received, err := f.keep(command.ReceiveArrival{
+	received, err := f.appendArrival(command.ReceiveArrival{
 		DeliveryID: mapped.DeliveryID, Raw: raw, AskPerson: f.asks(raw), Mapped: command.MappedBy(mapped, wrong),
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ var formPageTemplate = template.Must(template.New("").Parse(`<!doctype html>
 <meta name="viewport" content="width=device-width">
 <title>{{.Title}}</title>
 <h1>{{.Title}}</h1>
-{{with .Text}}<p>{{.}}</p>
+{{if not .Errors}}<p>{{.Text}}</p>
 {{end}}{{with .Errors}}<ul>
 {{range .}}<li>{{.Field}} {{.Message}}</li>
 {{end}}</ul>

@@ -23,14 +23,14 @@ import (
 	"github.com/leadlog/leadlog/httpapi/challenge"
 )
 
-func keepRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // The answer must not reveal whether the account has a lead with a phone or email.
 func TestForm_AnswersKnownAndUnknownAlike(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.provision(ownAccount, account.Settings{Features: []string{account.FeatureAPI}, Stages: []string{"new", "won"}})
-	s.server.Client().CheckRedirect = keepRedirect
+	s.server.Client().CheckRedirect = lastResponse
 	s.capture(`{"phone":"9876543210","email":"asha@example.com","name":"Asha"}`).is(http.StatusCreated)
 	s.capture(`{"phone":"9876543211","email":"ravi@example.com"}`).is(http.StatusCreated)
 	for _, settings := range []string{
@@ -75,7 +75,7 @@ func TestForm_Answers(t *testing.T) {
 		`{"name":"Form","kind":"form","rateLimit":0,"redirect":"https://example.com/thanks?a=1&b"}`,
 	)
 	html := map[string]string{"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-	s.server.Client().CheckRedirect = keepRedirect
+	s.server.Client().CheckRedirect = lastResponse
 
 	require.Equal(t, `{"success":true}`, s.deliver(plain, "phone=9876543210", nil).is(http.StatusOK).raw)
 	require.Equal(t, `{"success":true}`, s.deliver(redirecting, "phone=9876543210", nil).is(http.StatusOK).raw)
@@ -93,6 +93,7 @@ func TestForm_Answers(t *testing.T) {
 	require.Equal(t, "text/html; charset=utf-8", shown.header.Get("Content-Type"))
 	require.Equal(t, "default-src 'none'", shown.header.Get("Content-Security-Policy"))
 	require.Contains(t, shown.raw, "<li>phone ")
+	require.NotContains(t, shown.raw, "Validation failed")
 	require.NotContains(t, shown.raw, "<b>")
 	require.Equal(t, "text/html; charset=utf-8",
 		s.deliver(plain, strings.Repeat("x", 1<<20+1),

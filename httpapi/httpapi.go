@@ -139,9 +139,9 @@ func New(o Options) http.Handler {
 	}
 	a := &api{
 		Options: o, router: chi.NewRouter(), literal: map[string]bool{}, ids: newRequestIDs(o.Now),
-		quotas:        quota.NewShared(o.Quotas, 5*accountsKept, o.Now),
-		confirmations: quota.NewLocal(accountsKept, o.Now), failures: quota.NewLocal(addressesKept, o.Now),
-		senders: quota.NewLocal(addressesKept, o.Now), tokens: newExistingIDs(o.Query.TokenIDs),
+		quotas:        quota.NewShared(o.Quotas, 5*cachedAccounts, o.Now),
+		confirmations: quota.NewLocal(cachedAccounts, o.Now), failures: quota.NewLocal(cachedAddresses, o.Now),
+		senders: quota.NewLocal(cachedAddresses, o.Now), tokens: newExistingIDs(o.Query.TokenIDs),
 		intakes:    newExistingIDs(o.Query.IntakeIDs),
 		lastWrites: newLastWrites(o.Now, cmp.Or(o.OwnWriteTimeout, time.Second)), load: newLoad(o),
 		metrics:   newMetrics(o.Metrics),
@@ -164,6 +164,6 @@ func New(o Options) http.Handler {
 
 // Sizes of the caches of quotas. The least recently used quota is dropped, and is full when it is needed again.
 const (
-	accountsKept  = 50_000
-	addressesKept = 50_000
+	cachedAccounts  = 50_000
+	cachedAddresses = 50_000
 )

@@ -141,7 +141,7 @@ func (ex *exchange) idAndFields(missing error) (id string, body *fields, err err
 	return id, body, err
 }
 
-func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, given bool) {
+func member[T any](f *fields, name, message string, kind jsontext.Kind) (value T, given bool) {
 	raw, given := f.members[name]
 	if !given || raw.Kind() == jsontext.KindNull {
 		return value, false
@@ -158,7 +158,7 @@ func take[T any](f *fields, name, message string, kind jsontext.Kind) (value T, 
 func (f *fields) only(names ...string) {
 	for _, name := range slices.Sorted(maps.Keys(f.members)) {
 		if !slices.Contains(names, name) {
-			f.wrong.Add(lead.ShownKey(name), "is not known here")
+			f.wrong.Add(lead.ShownKey(name), "is not a known field")
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (f *fields) someOf(names ...string) {
 		return
 	}
 	last := len(names) - 1
-	f.wrong.Add("body", "must give "+strings.Join(names[:last], ", ")+" or "+names[last])
+	f.wrong.Add("body", "must have at least one of "+strings.Join(names[:last], ", ")+" and "+names[last])
 }
 
 // has reports whether a field is given.
@@ -206,7 +206,7 @@ func (f *fields) time(name string) time.Time {
 
 // textOrNil reads a text; nil when absent.
 func (f *fields) textOrNil(name string) *string {
-	value, given := take[string](f, name, "must be a string", jsontext.KindString)
+	value, given := member[string](f, name, "must be a string", jsontext.KindString)
 	if !given {
 		return nil
 	}
@@ -214,14 +214,14 @@ func (f *fields) textOrNil(name string) *string {
 }
 
 func (f *fields) text(name string) string {
-	value, _ := take[string](f, name, "must be a string", jsontext.KindString)
+	value, _ := member[string](f, name, "must be a string", jsontext.KindString)
 	return value
 }
 
 // texts reads a list of strings; null is not one.
 func (f *fields) texts(name string) []string {
 	const message = "must be a list of strings"
-	list, given := take[[]jsontext.Value](f, name, message, jsontext.KindBeginArray)
+	list, given := member[[]jsontext.Value](f, name, message, jsontext.KindBeginArray)
 	if !given {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (f *fields) texts(name string) []string {
 }
 
 func (f *fields) number(name string) *float64 {
-	value, given := take[float64](f, name, "must be a number", jsontext.KindNumber)
+	value, given := member[float64](f, name, "must be a number", jsontext.KindNumber)
 	if !given {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (f *fields) number(name string) *float64 {
 // integer reads a whole number in plain digits. One beyond the range of int becomes the nearest int, which no field
 // allows.
 func (f *fields) integer(name string) *int {
-	raw, given := take[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
+	raw, given := member[jsontext.Value](f, name, "must be a whole number", jsontext.KindNumber)
 	if !given {
 		return nil
 	}
@@ -337,15 +337,16 @@ func (p *params) oneOf(name string, values ...string) string {
 func (p *params) source() string { return p.oneOf("source", lead.Sources()...) }
 
 // flag reads true or false; false when it is not given. Anything else is an error.
-func (p *params) flag(name string) (bool, error) {
+func (p *params) flag(name string) bool {
 	values := p.values[name]
 	switch {
 	case len(values) == 0 || len(values) == 1 && values[0] == "false":
-		return false, nil
+		return false
 	case len(values) == 1 && values[0] == "true":
-		return true, nil
+		return true
 	}
-	return false, bad(name, "must be true or false")
+	p.wrong.Add(name, "must be true or false")
+	return false
 }
 
 // phone reads a number. Its plus sign arrives as a space if it was not escaped.

@@ -39,12 +39,12 @@ func newIntakeBudget(most, least int64) intakeBudget {
 	return intakeBudget{byAddress: newBudget(most, max(most/8, least)), byIntake: newBudget(most, max(most/4, least))}
 }
 
-// take takes n for a request of an address at an intake, unless less is left of either share or of the budget.
-func (b *intakeBudget) take(address, intake string, n int64) bool {
+// reserve takes n for a request of an address at an intake, unless less is left of either share or of the budget.
+func (b *intakeBudget) reserve(address, intake string, n int64) bool {
 	if !b.byIntake.of(intake).charge(n) {
 		return false
 	}
-	if !b.byAddress.of(address).take(n) {
+	if !b.byAddress.of(address).reserve(n) {
 		b.byIntake.of(intake).credit(n)
 		return false
 	}

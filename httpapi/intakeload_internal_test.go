@@ -84,13 +84,13 @@ func TestLoad_IntakeMinimumRate(t *testing.T) {
 func TestLoad_IntakeShares(t *testing.T) {
 	t.Parallel()
 	b := newIntakeBudget(16, 1)
-	require.True(t, b.take("a", "i", 2))
-	require.False(t, b.take("a", "j", 1), "an address may use an eighth")
-	require.True(t, b.take("b", "i", 2))
-	require.False(t, b.take("c", "i", 1), "an intake may use a quarter")
-	require.True(t, b.take("c", "j", 2))
+	require.True(t, b.reserve("a", "i", 2))
+	require.False(t, b.reserve("a", "j", 1), "an address may use an eighth")
+	require.True(t, b.reserve("b", "i", 2))
+	require.False(t, b.reserve("c", "i", 1), "an intake may use a quarter")
+	require.True(t, b.reserve("c", "j", 2))
 	b.release("a", "i", 2)
-	require.True(t, b.take("c2", "i", 2))
+	require.True(t, b.reserve("c2", "i", 2))
 	for _, holder := range []string{"b", "c2"} {
 		b.release(holder, "i", 2)
 	}

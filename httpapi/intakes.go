@@ -97,7 +97,7 @@ func (f *fields) textOrEmpty(name string) *string {
 
 // object reads the fields of a field.
 func (f *fields) object(name string) *fields {
-	members, _ := take[map[string]jsontext.Value](f, name, "must be an object", jsontext.KindBeginObject)
+	members, _ := member[map[string]jsontext.Value](f, name, "must be an object", jsontext.KindBeginObject)
 	return &fields{members: members}
 }
 

@@ -35,7 +35,7 @@ func newTenants(t *testing.T) *tenants {
 	t.Helper()
 	s := startAlone(t, func(o *httpapi.Options) { o.RateLimit = 0 })
 	s.fanOut()
-	s.keepTree()
+	s.publishTree()
 	s.provision(stranger, account.Settings{Features: []string{account.FeatureAPI}})
 	w := &tenants{own: *s, other: *s}
 	w.other.account, w.other.jwt = stranger, s.mint(stranger, "")
@@ -88,10 +88,16 @@ func (w *tenants) populate(ids *strings.Replacer) {
 
 const missingID = "01ARZ3NDEKTSV4RRFFQ69G5FAV" // a valid id that does not exist
 
-// caughtUp waits until all views and deliveries are up to date. A view that has not started has no checkpoint.
+// caughtUp waits until all views and deliveries are up to date, with those that the fan-out deferred. A view that has
+// not started has no checkpoint.
 func (s *service) caughtUp() {
 	s.t.Helper()
 	s.awaitViews(s.t)
+	require.Eventually(s.t, func() bool {
+		var deferred bool
+		err := s.pool.QueryRow(s.t.Context(), `SELECT EXISTS (SELECT FROM delivery.deferred)`).Scan(&deferred)
+		return err == nil && !deferred
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func (c *connections) awaitViews(t testing.TB) {

@@ -3,9 +3,11 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,6 +43,40 @@ func TestLeadChanges_UpdateIsRecorded(t *testing.T) {
 
 	merged := s.capture(`{"phone":"9876543210","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
 	require.Equal(t, "Asha", merged.at("data", "name"), "a capture merges into the changed lead")
+}
+
+// What a PATCH set stays with the lead that keeps its id, also when every arrival before it leaves.
+func TestLeadChanges_StayAtSplit(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.leadID(s.capture(`{"name":"Asha","phone":"9876512511","email":"desk@example.com"}`).is(http.StatusCreated))
+	path := leads + "/" + id
+	s.as(http.MethodPatch, path,
+		`{"name":"Ravi","status":"contacted","opportunityValue":12.5,"customFields":{"team":7}}`).is(http.StatusOK)
+	s.capture(`{"phone":"9876512512","email":"desk@example.com","metadata":{"source":"whatsapp"}}`).is(http.StatusOK)
+
+	split := s.as(http.MethodPost, path+"/split", `{"phone":"9876512511"}`).is(http.StatusCreated)
+	now := url.QueryEscape(time.Now().UTC().Format(time.RFC3339Nano))
+	for _, read := range []reply{
+		split, s.as(http.MethodGet, after(path, split), ""), s.as(http.MethodGet, path+"?asOf="+now, ""),
+	} {
+		stays, left := read.at("data").(map[string]any), read.at("from")
+		if left != nil {
+			stays = left.(map[string]any)
+		}
+		require.Equal(t, []any{id, "Ravi", "contacted", 12.5, "+919876512512", map[string]any{"team": 7.0}}, []any{
+			stays["leadId"], stays["name"], stays["status"], stays["opportunityValue"], stays["phone"],
+			stays["customFields"],
+		}, read.raw)
+	}
+	leaves := s.as(http.MethodGet, after(leads+"/"+s.leadID(split), split), "").is(http.StatusOK)
+	require.Equal(t, []any{"Asha", "new", nil, "+919876512511", map[string]any{}}, []any{
+		leaves.at("data", "name"), leaves.at("data", "status"), leaves.at("data", "opportunityValue"),
+		leaves.at("data", "phone"), leaves.at("data", "customFields"),
+	})
+	contacted := s.as(http.MethodGet, leads+"?status=contacted", "").is(http.StatusOK).at("data").([]any)
+	require.Len(t, contacted, 1)
+	require.Equal(t, id, contacted[0].(map[string]any)["leadId"])
 }
 
 func TestLeadChanges_Rejections(t *testing.T) {

@@ -15,11 +15,12 @@ import (
 )
 
 func (ex *exchange) captureLead() (answer, error) {
-	dryRun, unclear := ex.params().flag("dryRun")
+	p := ex.params()
+	dryRun := p.flag("dryRun")
 	ex.dryRun = dryRun
 	body, err := ex.members()
 	if err == nil {
-		err = unclear
+		err = p.wrong.Err()
 	}
 	if err != nil {
 		return answer{}, ex.confirmRefusal(err)
@@ -29,7 +30,7 @@ func (ex *exchange) captureLead() (answer, error) {
 		return answer{}, ex.confirmRefusal(err)
 	}
 	outcome, err := ex.Commands.CaptureLead(ex.ctx, command.CaptureLead{
-		Admission: ex.admission, Body: body, IdempotencyKey: key, Keep: true, DryRun: dryRun, EnterStream: ex.enterStream,
+		Admission: ex.admission, Body: body, IdempotencyKey: key, Quarantine: true, DryRun: dryRun, EnterStream: ex.enterStream,
 	})
 	if replayed(&outcome, err) {
 		ex.w.Header().Set(replayedHeader, "true")
@@ -96,9 +97,8 @@ func (ex *exchange) listLeads() (answer, error) {
 // sharedFilter returns how many contacts of a kind make a lead look like several persons, if the list is of such leads;
 // otherwise 0.
 func (ex *exchange) sharedFilter(p *params) (int, error) {
-	shared, err := p.flag("shared")
-	if err != nil || !shared {
-		return 0, err
+	if !p.flag("shared") {
+		return 0, nil
 	}
 	settings, err := ex.Directory.Account(ex.ctx, ex.caller.Account)
 	return settings.State.SeveralPersons(), err

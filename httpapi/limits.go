@@ -419,8 +419,8 @@ func (b *budget) inUse() int64 {
 	return b.used
 }
 
-// take takes n, unless less is left. It is for a request whose holder is not known yet.
-func (b *budget) take(n int64) bool {
+// reserve takes n of the budget, unless less is left. It is for a request whose holder is not known yet.
+func (b *budget) reserve(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.used+n > b.max {
@@ -445,12 +445,12 @@ type share struct {
 	holder string
 }
 
-// take takes n of the share and of the budget, unless less is left of either.
-func (s share) take(n int64) bool {
+// reserve takes n of the share and of the budget, unless less is left of either.
+func (s share) reserve(n int64) bool {
 	if !s.charge(n) {
 		return false
 	}
-	if !s.budget.take(n) {
+	if !s.budget.reserve(n) {
 		s.credit(n)
 		return false
 	}
@@ -487,7 +487,7 @@ func (s share) enter() (leave func(), err error) {
 	if !s.charge(1) {
 		return nil, limitError{retryBehind}
 	}
-	if !s.budget.take(1) {
+	if !s.budget.reserve(1) {
 		s.credit(1)
 		return nil, errOverloaded
 	}
@@ -500,7 +500,7 @@ func (ex *exchange) beginRequest(kind quota.Kind) (end func(), err error) {
 	if kind.AtIntake() {
 		return ex.beginArrival()
 	}
-	if !ex.load.requests.take(1) {
+	if !ex.load.requests.reserve(1) {
 		return nil, errOverloaded
 	}
 	return func() {
@@ -536,19 +536,19 @@ type countedBody struct {
 
 func (b countedBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if n > 0 && !b.ex.hold(int64(n)) {
+	if n > 0 && !b.ex.reserve(int64(n)) {
 		return n, errOverloaded
 	}
 	return n, err
 }
 
-// hold counts bytes of the body, unless the budget has none left for them.
-func (ex *exchange) hold(n int64) bool {
+// reserve counts bytes of the body, unless the budget has none left for them.
+func (ex *exchange) reserve(n int64) bool {
 	reserved := false
 	if ex.kind.AtIntake() {
-		reserved = ex.load.arrivals.bodies.take(ex.address(), ex.intake.ID, n)
+		reserved = ex.load.arrivals.bodies.reserve(ex.address(), ex.intake.ID, n)
 	} else {
-		reserved = ex.load.bodies.of(ex.caller.Account).take(n)
+		reserved = ex.load.bodies.of(ex.caller.Account).reserve(n)
 	}
 	if reserved {
 		ex.reserved += n

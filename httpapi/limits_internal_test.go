@@ -36,7 +36,7 @@ func (c *clock) now() time.Time { return c.at }
 // One IPv6 network has more addresses than the table of quotas has entries.
 func TestCredentials_NetworkIsLimited(t *testing.T) {
 	t.Parallel()
-	a := &api{failures: quota.NewLocal(addressesKept, (&clock{noon}).now)}
+	a := &api{failures: quota.NewLocal(cachedAddresses, (&clock{noon}).now)}
 	take := func(address netip.Addr) bool {
 		return (&exchange{api: a, client: address}).takeFromAddress("lookup").Allowed
 	}
@@ -69,7 +69,7 @@ func TestCredentials_NetworkIsLimited(t *testing.T) {
 func TestProofs_LimitPrecedesWork(t *testing.T) {
 	t.Parallel()
 	a := &api{
-		Options: Options{Now: time.Now}, failures: quota.NewLocal(addressesKept, (&clock{noon}).now),
+		Options: Options{Now: time.Now}, failures: quota.NewLocal(cachedAddresses, (&clock{noon}).now),
 		metrics: newMetrics(nil),
 	}
 	post := func(settings event.IntakeSettings, authorization string) *exchange {
@@ -101,14 +101,14 @@ func TestLoad_RefusalChargesNothing(t *testing.T) {
 	t.Parallel()
 	all := newBudget(2, 2)
 	own, other := all.of("acme"), all.of("other")
-	require.True(t, other.take(2))
+	require.True(t, other.reserve(2))
 	for range 3 {
 		_, err := own.enter()
 		require.ErrorIs(t, err, errOverloaded)
 	}
 	other.release(2)
-	require.True(t, own.take(2), "the refused requests hold no budget")
-	require.False(t, own.take(1))
+	require.True(t, own.reserve(2), "the refused requests hold no budget")
+	require.False(t, own.reserve(1))
 	own.release(2)
 	require.Empty(t, all.byHolder, "an account without requests has no entry")
 }

@@ -25,9 +25,9 @@ import (
 // logOrigin is the origin in the checkpoints of a service's log.
 const logOrigin = "leads.example.com/log"
 
-// keepTree publishes the tree of the log until the test ends, and returns the key of its checkpoints. The database is
+// publishTree publishes the tree of the log until the test ends, and returns the key of its checkpoints. The database is
 // the test's own.
-func (s *service) keepTree() note.Verifier {
+func (s *service) publishTree() note.Verifier {
 	s.t.Helper()
 	require.Equal(s.t, s.t, s.owner)
 	signer, err := merkle.NewSigner(logOrigin, []byte(jwtSecret))
@@ -114,7 +114,7 @@ func TestLogTree_ClientVerifiesEveryEvent(t *testing.T) {
 		leaves, reading.After = append(leaves, events...), reached
 	}
 	require.Greater(t, len(leaves), torchwood.TileWidth)
-	c := s.published(s.keepTree(), int64(len(leaves)))
+	c := s.published(s.publishTree(), int64(len(leaves)))
 
 	reader := tlog.TileHashReader(c.Tree, tileClient{s}) // the reader verifies the tiles
 	for i, e := range leaves {

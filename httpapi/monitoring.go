@@ -65,9 +65,9 @@ func exposed(registry *prometheus.Registry) func(*exchange) (answer, error) {
 			coding = "gzip"
 		}
 		shared, _, _ := made.Do(coding, func() (any, error) {
-			kept := &sharedResponse{header: http.Header{}, status: http.StatusOK}
-			exposition.ServeHTTP(kept, &http.Request{URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {coding}}})
-			return kept, nil
+			shared := &sharedResponse{header: http.Header{}, status: http.StatusOK}
+			exposition.ServeHTTP(shared, &http.Request{URL: &url.URL{}, Header: http.Header{"Accept-Encoding": {coding}}})
+			return shared, nil
 		})
 		return answer{stream: func() error { return shared.(*sharedResponse).send(ex.w) }}, nil
 	}

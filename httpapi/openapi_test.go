@@ -50,15 +50,15 @@ type closed struct {
 }
 
 // schema returns the schema at a JSON pointer into the document.
-func (c *closed) schema(place string) *jsonschema.Schema {
+func (c *closed) schema(pointer string) *jsonschema.Schema {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	schema := c.compiled[place]
+	schema := c.compiled[pointer]
 	if schema == nil {
 		var err error
-		schema, err = c.compiler.Compile("openapi.json" + place)
+		schema, err = c.compiler.Compile("openapi.json" + pointer)
 		check(err)
-		c.compiled[place] = schema
+		c.compiled[pointer] = schema
 	}
 	return schema
 }
@@ -199,33 +199,33 @@ func (d *description) checkExchange(r *http.Request, base string, seen *recorder
 	if response == nil {
 		return fmt.Errorf("the status is not described")
 	}
-	place := cmp.Or(response.Ref,
+	pointer := cmp.Or(response.Ref,
 		"#/paths/"+escape(route)+"/"+strings.ToLower(request.Method)+"/responses/"+strconv.Itoa(seen.status))
-	return d.checkAnswer(r, response.Value, place, seen)
+	return d.checkAnswer(r, response.Value, pointer, seen)
 }
 
 // checkAnswer requires that an answer matches the response at a location of the document.
-func (d *description) checkAnswer(r *http.Request, response *openapi3.Response, place string, seen *recorder) error {
+func (d *description) checkAnswer(r *http.Request, response *openapi3.Response, pointer string, seen *recorder) error {
 	for name, header := range response.Headers {
-		if err := d.checkHeader(header, cmp.Or(header.Ref, place+"/headers/"+escape(name)),
+		if err := d.checkHeader(header, cmp.Or(header.Ref, pointer+"/headers/"+escape(name)),
 			seen.Header().Values(name)); err != nil {
 			return fmt.Errorf("the header %s: %w", name, err)
 		}
 	}
 	if err := undescribed(seen.Header(), response.Headers); err != nil || r.Method == http.MethodHead ||
-		len(response.Content) == 0 {
+		len(response.Content) == 0 || seen.Header().Get("Content-Encoding") != "" {
 		return err
 	}
 	media := response.Content.Get(seen.Header().Get("Content-Type"))
 	for name, one := range response.Content {
 		if one == media && media.Schema != nil {
-			return d.checkBody(media, place+"/content/"+escape(name)+"/schema", seen)
+			return d.checkBody(media, pointer+"/content/"+escape(name)+"/schema", seen)
 		}
 	}
 	return fmt.Errorf("the media type %s is not described", seen.Header().Get("Content-Type"))
 }
 
-func (d *description) checkHeader(header *openapi3.HeaderRef, place string, values []string) error {
+func (d *description) checkHeader(header *openapi3.HeaderRef, pointer string, values []string) error {
 	if len(values) == 0 {
 		if header.Value.Required {
 			return fmt.Errorf("it is missing")
@@ -239,7 +239,7 @@ func (d *description) checkHeader(header *openapi3.HeaderRef, place string, valu
 			return err
 		}
 	}
-	return d.closed.schema(place + "/schema").Validate(value)
+	return d.closed.schema(pointer + "/schema").Validate(value)
 }
 
 // checkBody requires that a body, or each of its JSON lines, matches the document.
@@ -469,7 +469,7 @@ func TestOpenAPI_ExamplesAreAnswered(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
 	s.fanOut()
-	s.published(s.keepTree(), 1)
+	s.published(s.publishTree(), 1)
 	ids := s.createResources()
 	form, _ := s.createIntake(`{"name":"Form","kind":"form"}`)
 	meta, _ := s.createIntake(
@@ -567,7 +567,7 @@ func TestOpenAPI_StatesCredentials(t *testing.T) {
 	t.Parallel()
 	s := startAlone(t)
 	_, value := s.token()
-	s.published(s.keepTree(), 1)
+	s.published(s.publishTree(), 1)
 	noScope := s.mint(ownAccount, "nothing")
 	path := strings.NewReplacer("{", "", "}", "")
 	for _, o := range operations() {
@@ -618,7 +618,16 @@ func TestMonitoring_Endpoints(t *testing.T) {
 	for path, media := range map[string]string{
 		"/crm/openapi.json": "application/json; charset=utf-8", "/crm/docs": "text/html; charset=utf-8",
 	} {
-		r := s.request(call{method: http.MethodGet, path: path}).is(http.StatusOK)
+		ask := func(coding string) reply {
+			return s.request(call{
+				method: http.MethodGet, path: path, header: map[string]string{"Accept-Encoding": coding},
+			}).is(http.StatusOK)
+		}
+		r, packed := ask("identity"), ask("gzip")
+		require.Equal(t, "gzip", packed.header.Get("Content-Encoding"))
+		require.Equal(t, "Accept-Encoding", packed.header.Get("Vary"))
+		require.Less(t, 4*len(packed.raw), len(r.raw))
+		require.Equal(t, r.raw, unpacked(t, packed))
 		require.Equal(t, media, r.header.Get("Content-Type"))
 		require.Equal(t, strconv.Itoa(len(r.raw)), r.header.Get("Content-Length"))
 		require.Contains(t, r.raw, "/crm")
@@ -626,16 +635,27 @@ func TestMonitoring_Endpoints(t *testing.T) {
 		again := func(tags string) reply {
 			return s.request(call{method: http.MethodGet, path: path, header: map[string]string{"If-None-Match": tags}})
 		}
-		for _, tags := range []string{tag, "W/" + tag, `"another",W/"one" , ` + tag, "*"} {
+		strong := strings.TrimPrefix(tag, "W/")
+		for _, tags := range []string{tag, strong, `"another",W/"one" , ` + tag, "*"} {
 			require.Empty(t, again(tags).is(http.StatusNotModified).raw, tags)
 		}
-		for _, tags := range []string{`"another"`, strings.Trim(tag, `"`), ""} {
+		for _, tags := range []string{`"another"`, strings.Trim(strong, `"`), ""} {
 			require.Equal(t, r.raw, again(tags).is(http.StatusOK).raw, tags)
 		}
 		require.Equal(t, http.StatusOK, s.request(call{method: http.MethodHead, path: path}).status)
 	}
 	policy := s.request(call{method: http.MethodGet, path: "/crm/docs"}).header.Get("Content-Security-Policy")
 	require.Contains(t, policy, "style-src 'sha256-")
+}
+
+// unpacked returns the text of an answer with gzip.
+func unpacked(t *testing.T, packed reply) string {
+	t.Helper()
+	reader, err := gzip.NewReader(strings.NewReader(packed.raw))
+	require.NoError(t, err)
+	text, err := io.ReadAll(reader)
+	require.NoError(t, err)
+	return string(text)
 }
 
 func TestScript_Headers(t *testing.T) {
@@ -656,11 +676,7 @@ func TestScript_Headers(t *testing.T) {
 	packed := ask(map[string]string{"Accept-Encoding": "br, gzip"}).is(http.StatusOK)
 	require.Equal(t, "gzip", packed.header.Get("Content-Encoding"))
 	require.Less(t, len(packed.raw), 4<<10)
-	reader, err := gzip.NewReader(strings.NewReader(packed.raw))
-	require.NoError(t, err)
-	unpacked, err := io.ReadAll(reader)
-	require.NoError(t, err)
-	require.Equal(t, plain.raw, string(unpacked))
+	require.Equal(t, plain.raw, unpacked(t, packed))
 	require.Empty(t, ask(map[string]string{"If-None-Match": packed.header.Get("ETag")}).is(http.StatusNotModified).raw)
 	require.Equal(t, "GET, HEAD",
 		s.request(call{

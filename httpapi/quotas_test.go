@@ -327,7 +327,7 @@ func TestStream_ConcurrentReads(t *testing.T) {
 		}).is(http.StatusCreated),
 	)
 	log.hold, log.blocked = make(chan struct{}), make(chan string, 100)
-	const asked, places = 24, 8
+	const asked, slots = 24, 8
 	answers := make(chan reply, asked+1)
 	for range asked {
 		go func() {
@@ -336,10 +336,10 @@ func TestStream_ConcurrentReads(t *testing.T) {
 			})
 		}()
 	}
-	for range asked - places {
+	for range asked - slots {
 		(<-answers).requireLimited()
 	}
-	for range places {
+	for range slots {
 		require.Equal(t, event.LeadStream(ownLead), <-log.blocked)
 	}
 	go func() {
@@ -350,7 +350,7 @@ func TestStream_ConcurrentReads(t *testing.T) {
 	require.Equal(t, event.LeadStream(otherLead), <-log.blocked,
 		"the other account reads while the first one uses all its slots")
 	close(log.hold)
-	for range places + 1 {
+	for range slots + 1 {
 		(<-answers).is(http.StatusOK)
 	}
 }

@@ -36,7 +36,7 @@ func (ex *exchange) waitFor(p *params, views ...string) error {
 		ex.waitForOwnWrite(waiting, views...)
 		return nil
 	}
-	if !waiting.take(1) {
+	if !waiting.reserve(1) {
 		return errOverloaded
 	}
 	defer waiting.release(1)
@@ -66,7 +66,7 @@ type lastWrite struct {
 }
 
 func newLastWrites(now func() time.Time, timeout time.Duration) *lastWrites {
-	of, err := simplelru.NewLRU[string, lastWrite](accountsKept, nil)
+	of, err := simplelru.NewLRU[string, lastWrite](cachedAccounts, nil)
 	if err != nil {
 		panic(err) // the size is a positive constant
 	}
@@ -104,7 +104,7 @@ func (ex *exchange) wrote(position eventstore.Position) {
 // all while too many requests wait. The request is answered in any case.
 func (ex *exchange) waitForOwnWrite(waiting share, views ...string) {
 	position, left := ex.lastWrites.recent(ex.caller.Account)
-	if left == 0 || len(views) == 0 || !waiting.take(1) {
+	if left == 0 || len(views) == 0 || !waiting.reserve(1) {
 		return
 	}
 	defer waiting.release(1)
@@ -121,7 +121,7 @@ func withCatchUp[T any](ex *exchange, read func() (T, error), views ...string) (
 		return found, err
 	}
 	waiting := ex.load.waiting.of(ex.caller.Account)
-	if !waiting.take(1) {
+	if !waiting.reserve(1) {
 		return found, errOverloaded
 	}
 	defer waiting.release(1)

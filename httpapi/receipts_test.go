@@ -16,7 +16,7 @@ import (
 // trust publishes the tree of the log until the test ends, and returns the verifier of its checkpoints.
 func (s *service) trust() merkle.Trust {
 	s.t.Helper()
-	return merkle.Trust{PublicKey: s.keepTree().(*merkle.Signer).PublicKey()}
+	return merkle.Trust{PublicKey: s.publishTree().(*merkle.Signer).PublicKey()}
 }
 
 func receiptPath(captured reply) string {

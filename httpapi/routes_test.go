@@ -63,7 +63,7 @@ func TestRoutes_NamesStrayPath(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := ulid.Make().String()
-	const tooMany = " has a slash too many"
+	const tooMany = " has an extra slash"
 	for path, want := range map[string]string{
 		leads + "/": "Not found: " + leads + "/" + tooMany + "; try " + leads,
 		"/" + leads: "Not found: /" + leads + tooMany + "; try " + leads,

@@ -235,9 +235,9 @@ func TestServer_HostilePathIDs(t *testing.T) {
 		if !strings.Contains(o.path, "{") {
 			continue
 		}
-		places := pathNames.FindAllString(o.path, -1)
-		for i := range len(hostile) * len(places) {
-			id, place := hostile[i/len(places)], places[i%len(places)]
+		parameters := pathNames.FindAllString(o.path, -1)
+		for i := range len(hostile) * len(parameters) {
+			id, place := hostile[i/len(parameters)], parameters[i%len(parameters)]
 			path := pathNames.ReplaceAllString(strings.Replace(o.path, place, id, 1), missingID)
 			r := s.send(call{method: o.method, path: path, credential: s.jwt, body: bodyFor(o)})
 			require.Contains(t, []int{200, 202, 400, 403, 404}, r.status, "%s %.100s: %.200s", o.method, path, r.raw)

@@ -357,7 +357,8 @@ func (s *service) attempt(c call) (reply, error) {
 		return reply{}, err
 	}
 	r := reply{t: s.t, asked: c, status: response.StatusCode, header: response.Header, raw: string(raw)}
-	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") && len(raw) > 0 {
+	plain := response.Header.Get("Content-Encoding") == ""
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") && len(raw) > 0 && plain {
 		require.NoError(s.t, json.Unmarshal(raw, &r.body), r.raw)
 	}
 	return r, nil
@@ -525,14 +526,14 @@ func previewing(store eventstore.Store) func(
 		ctx context.Context, events []query.FeedEvent, types []string, filter string,
 		turn func(context.Context) (func(), error),
 	) (query.FilterPreview, error) {
-		var places []delivery.Source
+		var sources []delivery.Source
 		for _, e := range events {
-			places = append(places, delivery.Source{
+			sources = append(sources, delivery.Source{
 				Stream: e.Stream, Revision: e.Revision, Position: e.Position,
 				Message: webhook.Message{Type: e.Type},
 			})
 		}
-		preview, err := filters.Preview(ctx, places, types, filter, turn)
+		preview, err := filters.Preview(ctx, sources, types, filter, turn)
 		return query.FilterPreview(preview), err
 	}
 }

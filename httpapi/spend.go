@@ -43,8 +43,10 @@ func (ex *exchange) setSpend() (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	changed, position, err := ex.Commands.SetSpend(ex.ctx, command.SetSpend{Caller: ex.caller, Rows: rows})
-	return answer{position: position, body: envelope{Success: true, Data: spendSet{len(rows), changed}}}, err
+	set, err := ex.Commands.SetSpend(ex.ctx, command.SetSpend{Caller: ex.caller, Rows: rows})
+	return answer{
+		position: set.Position, body: envelope{Success: true, Data: spendSet{len(rows), set.Changed}},
+	}, err
 }
 
 // spendSet is what became of the rows of a request.

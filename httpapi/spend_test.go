@@ -133,7 +133,7 @@ func TestSpend_LargeRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	var rows []string
-	for i := range 8000 {
+	for i := range 3600 {
 		rows = append(rows, fmt.Sprintf(`{"day":"2026-11-28","key":{"utmCampaign":"%0150d"},"amount":%d}`, i, i))
 	}
 	body := `{"rows":[` + strings.Join(rows, ",") + `]}`
@@ -142,6 +142,22 @@ func TestSpend_LargeRequest(t *testing.T) {
 	for _, r := range concurrently(2, func(int) reply { return s.as(http.MethodPut, spending, body) }) {
 		changed += r.is(http.StatusOK).at("data", "changed").(float64)
 	}
-	require.EqualValues(t, 8000, changed)
-	require.Len(t, s.writtenSince(end), 5)
+	require.EqualValues(t, 3600, changed)
+	require.Len(t, s.writtenSince(end), 3)
+}
+
+// Rows of two months are two appends.
+func TestSpend_SetByMonths(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	end := s.last()
+	const body = `{"rows":[{"day":"2026-10-31","key":{"source":"google_ad"},"amount":"1"},
+		{"day":"2026-11-01","key":{"source":"google_ad"},"amount":"2"}]}`
+	set := s.as(http.MethodPut, spending, body).is(http.StatusOK)
+	require.Equal(t, map[string]any{"rows": 2.0, "changed": 2.0}, set.at("data"))
+	require.Equal(t, []string{"spend.set.v1", "spend.set.v1"}, s.writtenSince(end))
+	list := s.as(http.MethodGet, after(spending, set), "").is(http.StatusOK)
+	require.Len(t, list.at("data"), 2, "the answer's position covers both")
+	set = s.as(http.MethodPut, spending, strings.ReplaceAll(body, `"2"`, `"3"`)).is(http.StatusOK)
+	require.Equal(t, map[string]any{"rows": 2.0, "changed": 1.0}, set.at("data"))
 }

@@ -195,7 +195,7 @@ func (r *Reader) ProveTree(ctx context.Context, account string, from, to int64) 
 	}
 	if from < 1 || from > p.To.N { // the empty tree needs no proof
 		return p, &TreeSizeError{
-			"from", fmt.Sprintf("must be from 1 to %d, the size of the tree that it is to be the beginning of", p.To.N),
+			"from", fmt.Sprintf("must be from 1 to %d, the size of the later tree", p.To.N),
 		}
 	}
 	if p.From, err = r.TreeHead(ctx, account, from); err != nil {

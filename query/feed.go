@@ -401,9 +401,9 @@ func (s *feedSearch) read(part eventstore.Range, events []eventstore.Recorded, r
 // lookAhead is how many rows of the index are read at a time.
 const lookAhead = 32
 
-// selectPlaces selects rows of the index from the block on that has a position: each with the row of any account before
+// selectBlocks selects rows of the index from the block on that has a position: each with the row of any account before
 // it, the beginning of its block and that of the next.
-const selectPlaces = `
+const selectBlocks = `
 	SELECT p.position,
 	       coalesce((SELECT max(b.position) FROM views.account_index b WHERE b.position < p.position), 0),
 	       coalesce((SELECT max(b.position) FROM views.account_index b WHERE b.account = ''
@@ -418,7 +418,7 @@ const selectPlaces = `
 
 // look fills parts from the index. Neighbouring blocks make one part.
 func (s *feedSearch) look(ctx context.Context) error {
-	rows, err := s.pool.Query(ctx, selectPlaces, s.account, s.kinds, int64(s.scanned), int64(s.indexed), lookAhead)
+	rows, err := s.pool.Query(ctx, selectBlocks, s.account, s.kinds, int64(s.scanned), int64(s.indexed), lookAhead)
 	if err != nil {
 		return schema.Unavailable(err)
 	}

@@ -344,7 +344,7 @@ func (r *Reader) read(
 		if recorded.Metadata.Account != account || recorded.Type == (event.LeadErased{}).EventType() {
 			return events, ErrNotFound
 		}
-		if !events.takes() {
+		if !events.hasRoom() {
 			break
 		}
 		lost = lost || recorded.Erased

@@ -268,8 +268,8 @@ type pageBuilder[T any] struct {
 	more  bool // an item did not fit
 }
 
-// takes reports whether another item fits.
-func (p *pageBuilder[T]) takes() bool {
+// hasRoom reports whether another item fits.
+func (p *pageBuilder[T]) hasRoom() bool {
 	p.more = p.more || len(p.items) == p.limit || p.bytes >= maxPageBytes
 	return !p.more
 }
@@ -295,7 +295,7 @@ func collect[T any](rows pgx.Rows, limit int, scan pgx.RowToFunc[T]) (pageBuilde
 
 func (p *pageBuilder[T]) addRows(rows pgx.Rows, scan pgx.RowToFunc[T]) error {
 	defer rows.Close()
-	for rows.Next() && p.takes() {
+	for rows.Next() && p.hasRoom() {
 		item, err := scan(rows)
 		if err != nil {
 			return err

@@ -92,7 +92,9 @@ type PipelineArrivalsRow struct {
 
 // PipelineArrivals counts the arrivals that created a lead and those that were merged into one, by when the persons
 // came. Intervals without arrivals have no row.
-func (r *Reader) PipelineArrivals(ctx context.Context, account string, filter PipelineFilter) (PipelineArrivals, error) {
+func (r *Reader) PipelineArrivals(
+	ctx context.Context, account string, filter PipelineFilter,
+) (PipelineArrivals, error) {
 	since, until := filter.bounds()
 	rows, err := r.pool.Query(ctx, `
 		SELECT date_trunc($5, at, 'UTC'), count(*) FILTER (WHERE kind = 'created'), count(*) FILTER (WHERE kind = 'merged')

@@ -76,13 +76,13 @@ func (r *Reader) DueLeads(
 	if err != nil {
 		return nil, by, err
 	}
-	by = lead.Retention{Before: r.now().AddDate(0, 0, -settings.RetentionDays), Keep: settings.KeepStages}
+	by = lead.Retention{Before: r.now().AddDate(0, 0, -settings.RetentionDays), Exempt: settings.KeepStages}
 	rows, err := r.pool.Query(ctx, `
 		SELECT lead_id, active_at
 		  FROM (SELECT lead_id, `+activeAt+` AS active_at FROM views.lead WHERE account = $1
 		  	AND status <> ALL ($3)) AS l
 		 WHERE active_at < $2 AND (active_at, lead_id) > ($4, $5 COLLATE "C")
-		 ORDER BY active_at, lead_id LIMIT $6`, account, by.Before, lower(by.Keep), after.ActiveAt, after.LeadID, limit)
+		 ORDER BY active_at, lead_id LIMIT $6`, account, by.Before, lower(by.Exempt), after.ActiveAt, after.LeadID, limit)
 	if err != nil {
 		return nil, by, schema.Unavailable(err)
 	}

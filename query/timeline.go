@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore"
@@ -22,7 +23,8 @@ type Timeline struct {
 // Step is one event of a lead, and how it changed the lead.
 type Step struct {
 	Event
-	Source     string // of an arrival
+	Source     string    // of an arrival
+	ArrivedAt  time.Time // of an arrival that was received over a second earlier, or dated so; zero for others
 	Credential Credential
 	Changes    []Change
 	Consents   map[string]bool // that it has, by purpose
@@ -113,9 +115,10 @@ func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.S
 	}
 	switch data := fact.Data.(type) {
 	case event.LeadCreated:
-		step.Source = data.Source
+		step.Source, step.ArrivedAt = data.Source, earlier(data.ReceivedAt, recorded.At)
 	case event.LeadMerged:
-		step.Source, step.EmailHeldBy = data.Source, data.EmailHeldBy
+		step.Source, step.ArrivedAt = data.Source, earlier(data.ReceivedAt, recorded.At)
+		step.EmailHeldBy = data.EmailHeldBy
 	case event.LeadReleased:
 		step.Released = Change{Field: data.Field, Old: cmp.Or(data.Phone, data.Email)}
 	case event.LeadJoined:
@@ -126,4 +129,12 @@ func newStep(recorded eventstore.Recorded, fact event.Fact, before, after lead.S
 		step.Into = data.Into
 	}
 	return step
+}
+
+// earlier returns a time that is clearly before another one. Others are zero.
+func earlier(at, than time.Time) time.Time {
+	if at.IsZero() || than.Sub(at) < time.Second {
+		return time.Time{}
+	}
+	return at
 }

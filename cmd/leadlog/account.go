@@ -128,7 +128,7 @@ func (a *accountSetCommand) parse() (command.ConfigureAccount, error) {
 			SharedAfter: a.SharedAfter, RetentionDays: a.RetentionDays, KeepStages: named(a.KeepStage),
 			MaskInConsole: a.MaskInConsole,
 		},
-		Keep:         true,
+		Patch:        true,
 		JWTNotBefore: notBefore,
 	}, check.Err()
 }

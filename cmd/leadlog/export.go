@@ -51,7 +51,7 @@ func requireAccount(ctx context.Context, store eventstore.Store, id string) erro
 
 func noAccount(id string) error {
 	var check cli.Checker
-	check.Refuse("--account", id, "an account: there is none of that name")
+	check.Refuse("--account", id, "an account that exists")
 	return check.Err()
 }
 

@@ -34,7 +34,7 @@ type forgetCommand struct {
 	Account     string        `required:"" placeholder:"ID" help:"Account that the lead, visitor or arrival belongs to."`
 	Yes         bool          `help:"Do not ask for confirmation."`
 	Certificate string        `type:"path" placeholder:"FILE" help:"Also write the certificate of the erasure to this file, once a checkpoint of the log covers it."`
-	Wait        time.Duration `default:"40s" placeholder:"DURATION" help:"With --certificate: how long to wait for that checkpoint, which a running service signs."`
+	Wait        time.Duration `default:"40s" help:"With --certificate: how long to wait for that checkpoint, which a running service signs."`
 	ClaimKey    string        `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"32 bytes: the HMAC key of claim names, the same as that of the service."`
 }
 
@@ -96,11 +96,11 @@ func (f *forgetCommand) Run(ctx context.Context, c cli.Output) error {
 		return err
 	}
 	f.report(c, erased)
-	kept, err := forget.Database{Pool: h.Pool}.Kept(ctx, f.Account, erased.Leads)
+	kept, err := forget.Database{Pool: h.Pool}.RemainingValues(ctx, f.Account, erased.Leads)
 	if err != nil {
 		return fmt.Errorf("the lead is erased, but the campaigns that stay could not be read: %w", err)
 	}
-	reportKept(c, kept)
+	reportRemaining(c, kept)
 	if f.Certificate == "" {
 		return nil
 	}
@@ -147,18 +147,18 @@ func (f *forgetCommand) certify(ctx context.Context, c cli.Output, h *service.St
 	}
 }
 
-// keptShown bounds how many campaign parameters are listed.
-const keptShown = 50
+// remainingShown bounds how many campaign parameters are listed.
+const remainingShown = 50
 
-func reportKept(c cli.Output, kept []forget.KeptValue) {
-	if len(kept) == 0 {
+func reportRemaining(c cli.Output, remaining []forget.RemainingValue) {
+	if len(remaining) == 0 {
 		return
 	}
 	fmt.Fprintln(c.Out, "           these campaign parameters of its arrivals and visits, in plain text:")
-	for _, k := range kept[:min(len(kept), keptShown)] {
+	for _, k := range remaining[:min(len(remaining), remainingShown)] {
 		fmt.Fprintf(c.Out, "             %s %q\n", k.Name, k.Value)
 	}
-	if more := len(kept) - keptShown; more > 0 {
+	if more := len(remaining) - remainingShown; more > 0 {
 		fmt.Fprintf(c.Out, "             and %d more\n", more)
 	}
 }

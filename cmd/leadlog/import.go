@@ -28,15 +28,15 @@ import (
 type importCommand struct {
 	service.SealedDatabase `embed:""`
 
-	Path        string            `arg:"" optional:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines."`
+	Path        string            `arg:"" optional:"" name:"file" placeholder:"FILE" help:"CSV with a header, or JSON lines. Not with --undo."`
 	Account     string            `required:"" placeholder:"ID" help:"Account that the leads are for."`
-	OnDuplicate string            `enum:"refuse,merge" default:"refuse" placeholder:"WHAT" help:"What happens to a row of a person whom an earlier import or another list has brought: refuse or merge."`
+	OnDuplicate string            `enum:"refuse,merge" default:"refuse" help:"What to do with a row of a person whom another row or import has brought: refuse or merge."`
 	Undo        string            `placeholder:"RUN" help:"Take back an import, by the run that it printed: erase the leads that only it made and that were not changed since."`
 	Yes         bool              `help:"Do not ask before the first row, and import although columns with contacts become custom fields."`
 	DryRun      bool              `help:"Print which rows would be refused, and why, and write nothing."`
 	Map         map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column, such as phone, metadata.KEY or customFields.KEY, or nothing to leave it out. The error of an unknown field lists all. May be repeated."`
 	Keep        []string          `sep:"none" placeholder:"COLUMN" help:"Column of a CSV file that stays a custom field, although it looks like a contact. May be repeated."`
-	At          string            `placeholder:"COLUMN" help:"Column of a CSV file with the time when the person came. Default: known by its name."`
+	At          string            `placeholder:"COLUMN" help:"Column of a CSV file with the time when the person came. Default: detected by its name."`
 	Format      string            `enum:",csv,ndjson" default:"" placeholder:"FORMAT" help:"csv or ndjson. Default: detected from the name or the beginning of the file."`
 	Delimiter   string            `placeholder:"CHARACTER" help:"Delimiter of a CSV file, such as ; or tab. Default: detected from the header."`
 	Skip        int               `placeholder:"N" help:"Lines before the header of a CSV file, such as a title."`
@@ -92,7 +92,7 @@ func (i *importCommand) Run(ctx context.Context, c cli.Output) error {
 	if err := i.confirm(ctx, c); err != nil {
 		return err
 	}
-	service.CollectLess(importer.KeptBytes * int64(report.Rows))
+	service.CollectLess(importer.RowMemory * int64(report.Rows))
 	return i.capture(ctx, c, source, target, stores, outcome)
 }
 

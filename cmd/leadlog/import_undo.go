@@ -50,7 +50,7 @@ func (i *importCommand) undo(ctx context.Context, c cli.Output) error {
 	if err := i.confirmUndo(ctx, c); err != nil {
 		return err
 	}
-	return i.takeBack(ctx, c, h, handlers, found)
+	return i.undoRun(ctx, c, h, handlers, found)
 }
 
 func (i *importCommand) confirmUndo(ctx context.Context, c cli.Output) error {
@@ -64,8 +64,8 @@ func (i *importCommand) confirmUndo(ctx context.Context, c cli.Output) error {
 	return confirmed(ctx, os.Stdin)
 }
 
-// takeBack erases the leads, and prints the others.
-func (i *importCommand) takeBack(
+// undoRun erases the leads, and prints the others.
+func (i *importCommand) undoRun(
 	ctx context.Context, c cli.Output, h *service.Stores, handlers *command.Handlers, found *importer.Undo,
 ) error {
 	stop, err := h.RunViews(ctx)

@@ -31,17 +31,18 @@ type commands struct {
 	Account accountCommand `cmd:"" help:"Provision accounts."`
 	JWT     jwtCommand     `cmd:"" name:"jwt" help:"Mint a JWT with the HS256 secret."`
 	Import  importCommand  `cmd:"" help:"Import leads from a file, CSV or JSON lines."`
+	Spend   spendCommand   `cmd:"" help:"Set advertising costs."`
 	Export  exportCommand  `cmd:"" help:"Write a list of an account to stdout: source history, touches, leads, token events or the change feed."`
 	Report  reportCommand  `cmd:"" help:"Make reports with a proof, and compare them."`
 	Replay  replayCommand  `cmd:"" help:"Rebuild views from the log while the service runs."`
 	Tail    tailCommand    `cmd:"" help:"Follow the log."`
-	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree, a report, or an export of token events and a checkpoint."`
+	Verify  verifyCommand  `cmd:"" help:"Verify that the log and the views agree; or a report, an export of token events, a receipt, evidence or a certificate."`
 	TreeKey treeKeyCommand `cmd:"" name:"tree-key" help:"Print the public key that verifies checkpoints and receipts."`
 	CopyLog copyLogCommand `cmd:"" name:"copy-log" help:"Move the log to another store, and the views with it."`
 	Forget  forgetCommand  `cmd:"" help:"Erase a lead: destroy its personal data irrevocably."`
 	Version versionCommand `cmd:"" help:"Print version, commit and Go version."`
 
-	Completion completionCommand `cmd:"" help:"Print what makes a shell complete commands and flags."`
+	Completion completionCommand `cmd:"" help:"Print a script with which a shell completes commands and flags."`
 }
 
 func main() {

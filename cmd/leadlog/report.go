@@ -30,11 +30,11 @@ type reportAttributionCommand struct {
 	By       string `default:"source" enum:"source,medium,campaign,utmSource,intake,credential" help:"Key of the rows: source, medium, campaign, utmSource, intake or credential."`
 	Since    string `placeholder:"TIME" help:"Only conversions at this time or later, such as 2026-01-31T00:00:00Z."`
 	Until    string `placeholder:"TIME" help:"Only conversions before this time."`
-	Window   string `default:"90d" placeholder:"DAYS" help:"Maximum time from a touch to a conversion, from 1d to 365d."`
-	HalfLife string `default:"7d" placeholder:"DAYS" help:"Half-life of the model time_decay."`
-	Include  string `placeholder:"visits" help:"visits: also count visits with campaign parameters as touches."`
-	Cost     bool   `help:"Add what the key of each row cost, on the days (UTC) that begin from --since to before --until."`
-	AsOf     string `placeholder:"TIME|DAY|POSITION" help:"Ignore events that were recorded later, for a day after its end (UTC). Default: the end of the log."`
+	Window   string `default:"90d" help:"Maximum time from a touch to a conversion, from 1d to 365d."`
+	HalfLife string `default:"7d" help:"Half-life of the model time_decay."`
+	Include  string `placeholder:"visits" help:"Also count visits with campaign parameters as touches."`
+	Cost     bool   `help:"Add the advertising costs of each row, of the days (UTC) that begin from --since to before --until."`
+	AsOf     string `placeholder:"TIME|DAY|POSITION" help:"As of a time, the end of a day (UTC) or a log position: ignore events that were recorded later. Default: the end of the log."`
 	Out      string `required:"" placeholder:"FILE" help:"File to write the report to, as JSON."`
 }
 

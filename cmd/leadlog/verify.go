@@ -24,7 +24,7 @@ import (
 type verifyCommand struct {
 	service.SealedDatabase `embed:""`
 
-	Most     int    `default:"10" placeholder:"N" help:"Maximum number of differences and notes of each kind to print."`
+	Most     int    `default:"10" help:"Maximum number of differences and notes of each kind to print."`
 	Heal     bool   `help:"Finish interrupted erasures. The service may be running."`
 	ClaimKey string `env:"LEADLOG_CLAIM_KEY" placeholder:"BASE64" help:"With --heal: the HMAC key of claim names."`
 

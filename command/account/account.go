@@ -197,9 +197,9 @@ type Settings struct {
 	MaskInConsole *bool
 }
 
-// Keeping returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but
+// Patched returns settings in which nil and empty texts are replaced by the account's values. Lists that are empty but
 // not nil stay empty.
-func (s State) Keeping(want Settings) Settings {
+func (s State) Patched(want Settings) Settings {
 	if want.Features == nil {
 		want.Features = s.Features
 	}

@@ -275,11 +275,11 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 		Quarantine: true, QuarantineDays: 90, WonStages: []string{"two"}, KeepStages: []string{"two"}, StoragePerDay: 5,
 		IgnoredContacts: contact.Ignored{"*@example.org"}, SharedAfter: 3, UnmaskedInConsole: true,
 	}
-	kept, err := existing.Configure(existing.Keeping(Settings{}), knownRegion)
+	kept, err := existing.Configure(existing.Patched(Settings{}), knownRegion)
 	require.NoError(t, err)
 	require.Nil(t, kept, "no settings were given")
 	changed, err := existing.Configure(
-		existing.Keeping(Settings{Region: "DE", RateLimit: new(0.0), Stages: []string{}}), knownRegion,
+		existing.Patched(Settings{Region: "DE", RateLimit: new(0.0), Stages: []string{}}), knownRegion,
 	)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
@@ -288,7 +288,7 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 		WonStages: []string{"two"}, StoragePerDay: new(5), IgnoredContacts: []string{"*@example.org"},
 		SharedAfter: new(3), MaskInConsole: new(false),
 	}, changed)
-	renamed, err := existing.Configure(existing.Keeping(Settings{Name: "Globex", RateBurst: new(4)}), knownRegion)
+	renamed, err := existing.Configure(existing.Patched(Settings{Name: "Globex", RateBurst: new(4)}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
 		Name: "Globex", Features: []string{FeatureAPI}, Stages: existing.Stages, Region: "US", Currency: "EUR",
@@ -297,14 +297,14 @@ func TestConfigure_KeepsOmitted(t *testing.T) {
 		SharedAfter: new(3), MaskInConsole: new(false),
 	}, renamed)
 	existing.TokensSeeLeads = false
-	withoutLeads, err := existing.Configure(existing.Keeping(Settings{Name: "Globex"}), knownRegion)
+	withoutLeads, err := existing.Configure(existing.Patched(Settings{Name: "Globex"}), knownRegion)
 	require.NoError(t, err)
 	require.False(t, withoutLeads.TokensSeeLeadsOrDefault())
-	none, err := existing.Configure(existing.Keeping(Settings{Features: []string{}}), knownRegion)
+	none, err := existing.Configure(existing.Patched(Settings{Features: []string{}}), knownRegion)
 	require.NoError(t, err)
 	require.Empty(t, none.Features)
 	require.Equal(t, existing.Stages, none.Stages)
-	fresh, err := State{}.Configure(State{}.Keeping(Settings{Features: []string{FeatureAPI}}), knownRegion)
+	fresh, err := State{}.Configure(State{}.Patched(Settings{Features: []string{FeatureAPI}}), knownRegion)
 	require.NoError(t, err)
 	require.Equal(t, &event.AccountConfigured{
 		Features: []string{FeatureAPI}, Stages: defaultStages, Region: "IN", Currency: "INR",

@@ -118,8 +118,13 @@ func (s *Sum) add(units uint64) {
 	s.high += carry
 }
 
-// SumOf returns a sum of one number.
-func SumOf(units uint64) Sum { return Sum{low: units} }
+// SumOf returns the sum of numbers.
+func SumOf(units ...uint64) (s Sum) {
+	for _, u := range units {
+		s.add(u)
+	}
+	return s
+}
 
 // Decimal writes a sum whose unit is the last of a number of decimals: 12345 with 4 is 1.2345.
 func (s Sum) Decimal(decimals int) string {

@@ -31,9 +31,9 @@ type Kind string
 const (
 	Phone       Kind = "phone"        // an E.164 number of an account's leads
 	Email       Kind = "email"        // a canonical address of an account's leads
-	TokenSlot   Kind = "token-slot"   // one of the account's places for API tokens
-	WebhookSlot Kind = "webhook-slot" // one of the account's places for webhook endpoints
-	IntakeSlot  Kind = "intake-slot"  // one of the account's places for intakes
+	TokenSlot   Kind = "token-slot"   // one of the account's slots for API tokens
+	WebhookSlot Kind = "webhook-slot" // one of the account's slots for webhook endpoints
+	IntakeSlot  Kind = "intake-slot"  // one of the account's slots for intakes
 	Idempotency Kind = "idempotency"  // a key that a caller gave to a request
 	Delivery    Kind = "delivery"     // the sender's id of a delivery to an intake
 )
@@ -130,8 +130,8 @@ type State struct {
 	Holder  string           // id of the lead, token or endpoint that has the value; empty when it is free
 	Bound   event.ClaimBound // of an idempotency key or a delivery id; zero when it is free
 	// requests with an idempotency key that were quarantined; the key stays free for other bodies
-	Kept      []event.ClaimBound
-	UpdatedAt time.Time // of the latest fact
+	Quarantined []event.ClaimBound
+	UpdatedAt   time.Time // of the latest fact
 }
 
 // Evolve folds one fact into the state.
@@ -143,7 +143,7 @@ func Evolve(s State, fact event.Fact) State {
 	case event.ClaimBound:
 		s.Kind, s.Account = Kind(data.Kind), fact.Metadata.Account
 		if s.Kind == Idempotency && strings.HasPrefix(data.Stream, event.ArrivalPrefix) {
-			s.Kept = append(s.Kept, data)
+			s.Quarantined = append(s.Quarantined, data)
 		} else {
 			s.Bound = data
 		}

@@ -33,9 +33,12 @@ const (
 	FieldConsent      Field = "consent"    // whose purpose is the name
 	FieldVisitorID    Field = "visitorId"
 	FieldSource       Field = "metadata.source"
-	// FieldNotPerson is a contact, or a name, of something else than the person: a fax, a company, an owner. It is a
-	// custom field.
+	// FieldNotPerson is a contact, or a name, of something else than the person, such as a fax or a company. It is a
+	// custom field, but can be all that is known of a lead.
 	FieldNotPerson Field = "notPerson"
+	// FieldNotLead is a contact, or a name, of who handles or receives a post or of another person, such as an owner, a
+	// recipient or a friend, or a number that is no phone, such as that of an order. It is never the lead's.
+	FieldNotLead Field = "notLead"
 
 	nameOrFirst Field = "nameOrFirst" // the first name beside a last name, else the name: Nombre
 	nameOrLast  Field = "nameOrLast"  // the last name beside a first name, else the name: Nom
@@ -75,7 +78,7 @@ func Granted(text string) (granted, known bool) {
 	case "✗", "✘", "☐", "❌":
 		return false, true
 	}
-	granted, known = namedBy.granted[nameKey(text)]
+	granted, known = namedBy.granted[NameKey(text)]
 	return granted, known
 }
 
@@ -101,7 +104,7 @@ func FieldsOf(names []string) []Field {
 	hasFirst, hasLast := slices.Contains(fields, FieldFirstName), slices.Contains(fields, FieldLastName)
 	for i, field := range fields {
 		switch {
-		case field == "" && nameKey(names[i]) == "work" && slices.Contains(fields, FieldMobile): // of Freshsales
+		case field == "" && NameKey(names[i]) == "work" && slices.Contains(fields, FieldMobile): // of Freshsales
 			fields[i] = FieldPhone
 		case field == nameOrFirst && hasLast:
 			fields[i] = FieldFirstName
@@ -138,23 +141,37 @@ func find(name string) Field {
 	outer, inner := cutBrackets(name)
 	if len(inner) > 0 {
 		// q3_name[first] is a first name, form_fields[email] an email, and Phone [required] a phone.
-		if field := fieldOfKey(nameKey(outer + strings.Join(inner, ""))); field != "" {
+		if field := fieldOfKey(NameKey(outer + strings.Join(inner, ""))); field != "" {
 			return field
 		}
-		for _, part := range slices.Backward(inner) {
-			if key := nameKey(part); key != "value" && key != "rawvalue" {
+		for i, part := range slices.Backward(inner) {
+			if key := NameKey(part); key != "value" && key != "rawvalue" {
 				if field := fieldOfKey(key); field != "" {
-					return field
+					return within(field, outer, inner[:i])
 				}
 			}
 		}
 	}
-	return fieldOfKey(nameKey(outer))
+	return fieldOfKey(NameKey(outer))
+}
+
+// within returns what a field means in the objects around it: the contacts and names of an owner or a company are not
+// the person's.
+func within(field Field, outer string, objects []string) Field {
+	if field.Kind() == "" && !slices.Contains(ofPerson, field) {
+		return field
+	}
+	for _, object := range append([]string{outer}, objects...) {
+		if of := fieldOfKey(NameKey(object)); of == FieldNotPerson || of == FieldNotLead {
+			return of
+		}
+	}
+	return field
 }
 
 // cutBrackets removes remarks in round brackets, and splits a name like fields[name][value].
 func cutBrackets(name string) (outer string, inner []string) {
-	name = withoutRemarks(name)
+	name = WithoutRemarks(name)
 	outer, rest, nested := strings.Cut(name, "[")
 	for nested {
 		var part string
@@ -165,8 +182,8 @@ func cutBrackets(name string) (outer string, inner []string) {
 	return outer, inner
 }
 
-// withoutRemarks removes round brackets and what follows in them, unless nothing else is left.
-func withoutRemarks(name string) string {
+// WithoutRemarks removes round brackets and what follows in them, unless nothing else is left.
+func WithoutRemarks(name string) string {
 	if !strings.ContainsAny(name, "(（") {
 		return name
 	}
@@ -191,8 +208,8 @@ func withoutRemarks(name string) string {
 	return short
 }
 
-// nameKey reduces a name to lower-case letters without marks, and digits, so that spellings of one name are equal.
-func nameKey(name string) string {
+// NameKey reduces a name to lower-case letters without marks, and digits, so that spellings of one name are equal.
+func NameKey(name string) string {
 	if !IsASCII(name) {
 		name = norm.NFKD.String(name)
 	}
@@ -275,7 +292,7 @@ func withoutPrefix(key string) (short []string) {
 //go:embed dictionary.tsv
 var dictionaryTable string
 
-// names are the lines of the dictionary, by nameKey.
+// names are the lines of the dictionary, by NameKey.
 type names struct {
 	fields  map[string]Field
 	granted map[string]bool // values of consents
@@ -291,7 +308,29 @@ var namedBy = func() names {
 }()
 
 func parseDictionary(table string) (names, error) {
-	parsed := names{fields: make(map[string]Field, 1024), granted: map[string]bool{}}
+	parsed := names{granted: map[string]bool{}}
+	fields, err := ParseDictionary[Field]("dictionary.tsv", table, func(field, key string) (special bool) {
+		switch field {
+		case "before":
+			parsed.before = append(parsed.before, key)
+		case "yes", "no":
+			parsed.granted[key] = field == "yes"
+		default:
+			return false
+		}
+		return true
+	})
+	parsed.fields = fields
+	return parsed, err
+}
+
+// ParseDictionary reads a table of names. Each line has a field, a language or program, and names with commas between
+// them; lines that begin with # are comments. It returns the fields by the NameKey of their names, of which each has
+// one, without the lines that special takes. File is the table's name in errors.
+func ParseDictionary[F ~string](
+	file, table string, special func(field, key string) bool,
+) (fields map[string]F, err error) {
+	fields = make(map[string]F, 1024)
 	number := 0
 	for line := range strings.Lines(table) {
 		number++
@@ -301,24 +340,19 @@ func parseDictionary(table string) (names, error) {
 		}
 		columns := strings.Split(line, "\t")
 		if len(columns) != 3 {
-			return parsed, fmt.Errorf("dictionary.tsv: line %d: has %d columns, not 3", number, len(columns))
+			return fields, fmt.Errorf("%s: line %d: has %d columns, not 3", file, number, len(columns))
 		}
 		for name := range strings.SplitSeq(columns[2], ",") {
-			key := nameKey(name)
-			switch columns[0] {
-			case "before":
-				parsed.before = append(parsed.before, key)
-				continue
-			case "yes", "no":
-				parsed.granted[key] = columns[0] == "yes"
+			key := NameKey(name)
+			if special(columns[0], key) {
 				continue
 			}
-			if other, known := parsed.fields[key]; key == "" || known && other != Field(columns[0]) {
+			if other, known := fields[key]; key == "" || known && other != F(columns[0]) {
 				name = strings.TrimSpace(name)
-				return parsed, fmt.Errorf("dictionary.tsv: line %d: %q is blank, or %s too", number, name, other)
+				return fields, fmt.Errorf("%s: line %d: %q is blank, or %s too", file, number, name, other)
 			}
-			parsed.fields[key] = Field(columns[0])
+			fields[key] = F(columns[0])
 		}
 	}
-	return parsed, nil
+	return fields, nil
 }

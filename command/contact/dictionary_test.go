@@ -17,7 +17,7 @@ var exports = map[string]string{
 		"work_email=email\twork_phone_number=phone\tcity\tinbox_url\tlead_status=status",
 	"Meta leads center": "Created=receivedAt\tName=name\tEmail " +
 		"address=email\tSource=metadata.source\tForm=metadata.form_name\tChannel\tStage=status\t" +
-		"Owner=notPerson\tLabels\tPhone number (recommended)=phone\tSecondary phone number=otherPhone",
+		"Owner=notLead\tLabels\tPhone number (recommended)=phone\tSecondary phone number=otherPhone",
 	"Google lead form": "Lead ID\tUser column data\tFull name=name\tFirst name=firstName\tLast name=lastName\tUser " +
 		"email=email\tWork email=email\t" +
 		"Phone number=phone\tWork phone=phone\tCity\tPostal " +
@@ -32,15 +32,15 @@ var exports = map[string]string{
 		"Work email=email\tPhone Number=phone\tJob Title\tCompany Name=notPerson\tCountry/Region=country",
 	"HubSpot": "Record ID\tFirst Name=firstName\tLast Name=lastName\tEmail=email\tPhone Number=phone\tMobile Phone " +
 		"Number=mobile\t" +
-		"Contact owner=notPerson\tLead Status=status\tLifecycle Stage\tCreate Date=receivedAt\tOriginal " +
+		"Contact owner=notLead\tLead Status=status\tLifecycle Stage\tCreate Date=receivedAt\tOriginal " +
 		"Source=metadata.source\t" +
 		"Country/Region=country\tAssociated Company\tMarketing contact status\tLast Activity Date\tWork email=email",
 	"Salesforce": "First Name=firstName\tLast Name=lastName\tTitle\tCompany / " +
 		"Account\tPhone=phone\tMobile=mobile\tFax=notPerson\tEmail=email\t" +
-		"Lead Source=metadata.source\tLead Status=status\tRating=leadTemperature\tLead Owner=notPerson\tCreate " +
+		"Lead Source=metadata.source\tLead Status=status\tRating=leadTemperature\tLead Owner=notLead\tCreate " +
 		"Date=receivedAt\tEmail Opt Out=optOut.email\t" +
 		"Other Phone=otherPhone\tMailing Country=country",
-	"Zoho": "Record Id\tLead Owner=notPerson\tCompany\tFirst Name=firstName\tLast Name=lastName\tLead " +
+	"Zoho": "Record Id\tLead Owner=notLead\tCompany\tFirst Name=firstName\tLast Name=lastName\tLead " +
 		"Name=name\tEmail=email\tPhone=phone\t" +
 		"Mobile=mobile\tLead Source=metadata.source\tLead Status=status\tIndustry\tAnnual Revenue\tSecondary " +
 		"Email=otherEmail\tRating=leadTemperature\t" +
@@ -51,7 +51,7 @@ var exports = map[string]string{
 		"Organization=notPerson\tDeal - Value=opportunityValue\t" +
 		"Deal - Stage=status\tDeal - Title\tDeal - Currency of Value",
 	"Freshsales": "Id\tFirst name=firstName\tLast name=lastName\tEmails=email\tWork=phone\tMobile=mobile\tSales " +
-		"account\tStatus=status\tSales owner=notPerson\t" +
+		"account\tStatus=status\tSales owner=notLead\t" +
 		"Lifecycle stage\tCreated at=receivedAt",
 	"Mailchimp": "Email Address=email\tFirst Name=firstName\tLast Name=lastName\tAddress\tPhone " +
 		"Number=phone\tBirthday\tMEMBER_RATING\t" +
@@ -91,6 +91,12 @@ var exports = map[string]string{
 		"What is your email address?=email\tEnter your phone number=phone\tbilling_phone=phone\tPhone " +
 		"[required]=phone\tcontact.email=email\t" +
 		"wpforms[fields][1]\tq9_phoneNumber[area]=phone\tyour-message\tfield_4",
+	"calls":  "caller=phone\tCallFrom=phone\tCallTo=notLead\tcalled=notLead\tagent_number=notLead\tvirtual_number=notLead",
+	"school": "student_phone=phone\tstudent_email=email\tparent_phone=otherPhone\tmother_email=otherEmail",
+	"nested": "assigned_to[email]=notLead\tdata[owner][name]=notLead\towner[city]=notLead\tfax[number]=notPerson\torder[email]=email\t" +
+		"contact[email]=email\tto[0][email]=notLead\tfields[agent][value]=notLead",
+	"handlers and numbers": "recipient=notLead\tadmin_email=notLead\torder_number=notLead\taadhaar=notLead\tGST No.=notLead\t" +
+		"referrer_email=notLead\tKundennummer=notLead\tRef\tStore",
 }
 
 func TestFieldsOf_Exports(t *testing.T) {

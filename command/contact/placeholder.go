@@ -19,7 +19,7 @@ func Placeholder(text string) bool {
 		return false
 	}
 	text = trim(text)
-	return placeholder(text) || strings.HasPrefix(text, "<test lead:") || placeholderKeys[nameKey(text)]
+	return placeholder(text) || strings.HasPrefix(text, "<test lead:") || placeholderKeys[NameKey(text)]
 }
 
 // placeholderKeys are placeholders by nameKey.
@@ -34,7 +34,7 @@ var placeholderKeys = func() map[string]bool {
 		"não informado", "desconhecido", "nessuno", "nessuna", "non disponibile", "sconosciuto", "geen", "onbekend",
 		"n.v.t.",
 	} {
-		keys[nameKey(text)] = true
+		keys[NameKey(text)] = true
 	}
 	return keys
 }()
@@ -46,7 +46,8 @@ func PlaceholderEmail(email string) bool {
 }
 
 // PlaceholderPhone reports whether a phone, as given or in E.164 form, is one that people type to fill a field: one
-// digit repeated, or 1234567890, with or without a country code.
+// digit repeated, 1234567890, or 9191919191, which many shops give Razorpay for a customer without a phone, with or
+// without a country code.
 func PlaceholderPhone(phone string) bool {
 	if len(phone) > maxPhoneInput {
 		return false
@@ -73,10 +74,11 @@ func callingCode(digits string) bool {
 	return err == nil && len(phonenumbers.GetRegionCodesForCountryCode(code)) > 0
 }
 
-// filler reports whether digits are one digit repeated, or begin to count.
+// filler reports whether digits are one digit repeated, or one of two numbers that many type.
 func filler(digits string) bool {
 	const minFiller = 7
-	return len(digits) >= minFiller && (strings.Trim(digits, digits[:1]) == "" || digits == "1234567890")
+	return len(digits) >= minFiller && (strings.Trim(digits, digits[:1]) == "" || digits == "1234567890" ||
+		digits == "9191919191")
 }
 
 // Digits returns the digits of a text, those of other scripts as ASCII ones.

@@ -41,7 +41,11 @@ func (e *Errors) OneOf(field, text string, values ...string) string {
 			return value
 		}
 	}
-	e.Add(field, "must be one of "+strings.Join(values, ", "))
+	if len(values) == 1 {
+		e.Add(field, "must be "+values[0])
+	} else {
+		e.Add(field, "must be one of "+strings.Join(values, ", "))
+	}
 	return ""
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
@@ -308,6 +309,64 @@ func TestMap_StandardWebhookEnvelope(t *testing.T) {
 			require.JSONEq(t, want, got)
 			require.Equal(t, "msg_1", mapped.DeliveryID)
 		}
+	}
+}
+
+func TestMap_FormContacts(t *testing.T) {
+	t.Parallel()
+	for post, want := range map[string]string{
+		// of the person, not of who handles the post
+		`{"assigned_to":{"email":"agent@example.com","name":"Agent"},"contact":{"email":"a@example.com","name":"Asha"}}`: `
+			{"name":"Asha","email":"a@example.com","customFields":{"email":"agent@example.com","name":"Agent"}}`,
+		`{"called":"02223456000","caller":"9876512345","agent_number":"9876554321"}`: `
+			{"phone":"+919876512345","customFields":{"called":"02223456000","agent_number":"9876554321"}}`,
+		`{"parent_phone":"9876554321","student_phone":"9876512345"}`: `
+			{"phone":"+919876512345","customFields":{"parent_phone":"9876554321"}}`,
+		`{"parent_phone":"9876554321","grade":"5"}`: `{"phone":"+919876554321","customFields":{"grade":"5"}}`,
+		// by the value
+		`{"recipient":"shop@example.com","2":"9876512345"}`: `
+			{"phone":"+919876512345","customFields":{"recipient":"shop@example.com"}}`,
+		`{"order_id":"9876543210","text":"9876512345"}`: `
+			{"phone":"+919876512345","customFields":{"order_id":"9876543210"}}`,
+		`{"invoice_no":"9876543210","3":"a@example.com"}`: `
+			{"email":"a@example.com","customFields":{"invoice_no":"9876543210"}}`,
+		`{"company_email":"a@example.com"}`: `{"email":"a@example.com","customFields":{}}`,
+		// repeated
+		`{"email":["a@example.com","b@example.com"],"phone":["9876512345","9876554321"],"name":["Asha","Rao"]}`: `
+			{"name":"Asha","email":"a@example.com","phone":"+919876512345",
+			"customFields":{"email":"b@example.com","phone":"9876554321","name":"Rao"}}`,
+		`{"attendees":[{"name":"Binu","email":"b@example.com"}],"name":"Asha","your_email":"a@example.com"}`: `
+			{"name":"Asha","email":"a@example.com","customFields":{"name":"Binu","email":"b@example.com"}}`,
+		// in full
+		`{"phone":"7911 123456","phone_full":"+447911123456"}`: `
+			{"phone":"+447911123456","customFields":{"phone":"7911 123456"}}`,
+		`{"phone":"07911123456","e164":"+447911123456"}`: `
+			{"phone":"+447911123456","customFields":{"phone":"07911123456"}}`,
+		`{"phone":"9876512345","other_phone":"+919876554321"}`: `
+			{"phone":"+919876512345","customFields":{"other_phone":"+919876554321"}}`,
+		`{"q5_phone":{"country":"1","area":"202","phone":"555 0123"}}`: `{"phone":"+12025550123","customFields":{}}`,
+		`{"q5_phone":{"country":"","area":"98765","phone":"12345"}}`:   `{"phone":"+919876512345","customFields":{}}`,
+		`[{"name":"name","value":"Asha"},{"name":"email","value":"a@example.com"}]`: `
+			{"name":"Asha","email":"a@example.com","customFields":{}}`,
+		`{"emails":[{"address":"a@example.com"},{"address":"b@example.com"}]}`: `
+			{"email":"a@example.com","customFields":{"address":"b@example.com"}}`,
+	} {
+		_, got, _ := capturedBy(t, event.IntakeSettings{Kind: Form, Mapping: map[string]string{"metadata": "{}"}},
+			Request{Body: []byte(post)})
+		require.JSONEq(t, want[:strings.LastIndex(want, "}")]+`,"metadata":{"source":"website"}}`, got, post)
+	}
+}
+
+// Only the first would be a lead, with the others as its custom fields.
+func TestMap_FormOfSeveralPersons(t *testing.T) {
+	t.Parallel()
+	m := compiled(t, event.IntakeSettings{Kind: Form})
+	for _, post := range []string{
+		`[{"name":"Asha","phone":"9876512345"},{"name":"Binu","phone":"9876554321"}]`,
+		`{"leads":[{"first_name":"Asha","email":"a@example.com"},{"first_name":"Binu","phone":"9876554321"}]}`,
+	} {
+		_, wrong := m.Map(Request{Body: []byte(post), Region: "IN"})
+		require.Equal(t, field.Errors{{Field: "body", Message: errSeveral.Error()}}, wrong, post)
 	}
 }
 

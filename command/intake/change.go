@@ -178,7 +178,7 @@ func (s State) Rotate(
 	var wrong field.Errors
 	switch {
 	case s.Settings.Kind == Form:
-		wrong.Add(nameSecret, "does not exist: the address of a form is public")
+		wrong.Add(nameSecret, "is not for kind form, whose address is public")
 	case meta && !given:
 		wrong.Add(nameSecret, "is required: the app's secret, which Meta makes")
 	}
@@ -205,67 +205,57 @@ func (s State) Rotate(
 	return rotated, after, wrong.Err()
 }
 
+// changed are settings while a change is applied, and the errors of its fields.
+type changed struct {
+	event.IntakeSettings
+	wrong field.Errors
+}
+
+func (s *changed) refuse(name, message string) {
+	if message != "" {
+		s.wrong.Add(name, message)
+	}
+}
+
+// onlyFor reports whether a field may be set. If it is given and belongs to another kind, it is refused.
+func (s *changed) onlyFor(name string, given bool, kind string) bool {
+	if given && s.Kind != "" && s.Kind != kind {
+		s.refuse(name, "is only for kind "+kind)
+		return false
+	}
+	return true
+}
+
 // apply returns the changed settings, and the errors of the change's fields.
 func (c Update) apply(
-	s event.IntakeSettings, wrong field.Errors, privateTargets bool,
+	settings event.IntakeSettings, wrong field.Errors, privateTargets bool,
 ) (event.IntakeSettings, field.Errors) {
-	refuse := func(name, message string) {
-		if message != "" {
-			wrong.Add(name, message)
-		}
-	}
-	onlyFor := func(name string, given bool, kind string) bool {
-		if given && s.Kind != "" && s.Kind != kind {
-			refuse(name, "is only for kind "+kind)
-			return false
-		}
-		return true
-	}
+	s := changed{settings, wrong}
 	if c.Name != nil {
 		s.Name = strings.TrimSpace(norm.NFC.String(*c.Name))
-		refuse("name", wrongName(s.Name))
+		s.refuse("name", wrongName(s.Name))
 	}
 	if c.Source != nil {
 		if s.Source = *c.Source; s.Source == "" {
 			s.Source = DefaultSource(s.Kind)
 		}
 		if !lead.Canonical(s.Source) {
-			refuse("source", "must be one of "+strings.Join(lead.CanonicalSources(), ", "))
+			s.refuse("source", "must be one of "+strings.Join(lead.CanonicalSources(), ", "))
 		}
 	}
 	if c.Enabled != nil {
 		s.Enabled = *c.Enabled
 	}
-	if c.Origins != nil && onlyFor("origins", len(*c.Origins) > 0, Form) {
-		var message string
-		s.Origins, message = origins(*c.Origins)
-		refuse("origins", message)
-	}
-	if c.Redirect != nil && onlyFor("redirect", *c.Redirect != "", Form) {
-		s.Redirect = *c.Redirect
-		refuse("redirect", wrongRedirect(s.Redirect, privateTargets))
-	}
-	if c.Honeypot != nil && onlyFor("honeypot", *c.Honeypot != "", Form) {
-		s.Honeypot = strings.TrimSpace(*c.Honeypot)
-		if utf8.RuneCountInString(s.Honeypot) > maxFieldKey || strings.ContainsFunc(s.Honeypot, unicode.IsControl) {
-			refuse("honeypot", "must be the name of a field, at most 100 characters")
-		}
-	}
-	if c.Challenge != nil && onlyFor("challenge", c.Challenge.Provider != "", Form) {
-		if c.Challenge.Provider != "" && !slices.Contains(Providers(), c.Challenge.Provider) {
-			refuse("challenge.provider", "must be one of "+strings.Join(Providers(), ", "))
-		}
-		s.Challenge = c.Challenge.Provider
-	}
+	c.applyForm(&s, privateTargets)
 	if c.RateLimit != nil {
 		s.RateLimit = c.RateLimit.Limit
 		if r := s.RateLimit; r != nil && !(*r >= 0 && *r <= account.MaxRate) {
-			refuse("rateLimit", "must be between 0 and 1000000")
+			s.refuse("rateLimit", "must be between 0 and 1000000")
 		}
 	}
 	if c.ExpectEvery != nil {
 		s.ExpectEvery = strings.TrimSpace(*c.ExpectEvery)
-		refuse("expectEvery", wrongExpect(s.ExpectEvery))
+		s.refuse("expectEvery", wrongExpect(s.ExpectEvery))
 	}
 	if c.Mapping != nil {
 		s.Mapping = maps.Clone(*c.Mapping)
@@ -273,39 +263,69 @@ func (c Update) apply(
 			s.Mapping = nil
 		}
 	}
-	if c.Signature != nil && onlyFor("signature", true, Webhook) {
-		signature, errs := checkedSignature(*c.Signature)
-		s.Signature = &signature
-		wrong = append(wrong, errs...)
+	c.applyProvider(&s, privateTargets)
+	if c.Each != nil {
+		s.Each = strings.TrimSpace(*c.Each)
+		s.refuse("each", wrongEach(s.IntakeSettings))
 	}
-	if c.GraphURL != nil && onlyFor("graphUrl", *c.GraphURL != "", MetaLeadAds) {
-		s.GraphURL = strings.TrimRight(*c.GraphURL, "/")
-		refuse("graphUrl", wrongGraphURL(s.GraphURL, privateTargets))
+	return s.IntakeSettings, s.wrong
+}
+
+// applyForm applies the settings of forms.
+func (c Update) applyForm(s *changed, privateTargets bool) {
+	if c.Origins != nil && s.onlyFor("origins", len(*c.Origins) > 0, Form) {
+		var message string
+		s.Origins, message = origins(*c.Origins)
+		s.refuse("origins", message)
 	}
-	if c.AcceptGet != nil && onlyFor("acceptGet", *c.AcceptGet, Webhook) {
-		s.AcceptGet = *c.AcceptGet
+	if c.Redirect != nil && s.onlyFor("redirect", *c.Redirect != "", Form) {
+		s.Redirect = *c.Redirect
+		s.refuse("redirect", wrongRedirect(s.Redirect, privateTargets))
 	}
-	if c.Handshake != nil && onlyFor("handshake", *c.Handshake != "" && *c.Handshake != HandshakeNone, Webhook) {
-		if s.Handshake = *c.Handshake; s.Handshake == HandshakeNone {
-			s.Handshake = ""
+	if c.Honeypot != nil && s.onlyFor("honeypot", *c.Honeypot != "", Form) {
+		s.Honeypot = strings.TrimSpace(*c.Honeypot)
+		if utf8.RuneCountInString(s.Honeypot) > maxFieldKey || strings.ContainsFunc(s.Honeypot, unicode.IsControl) {
+			s.refuse("honeypot", "must be the name of a field, at most 100 characters")
 		}
-		if s.Handshake != "" && !slices.Contains(Handshakes(), s.Handshake) {
-			refuse("handshake", "must be one of "+strings.Join(Handshakes(), ", "))
-		}
 	}
-	if c.OnInvalid != nil && onlyFor("onInvalid", *c.OnInvalid != "" && *c.OnInvalid != InvalidAuto, Form) {
+	if c.Challenge != nil && s.onlyFor("challenge", c.Challenge.Provider != "", Form) {
+		if c.Challenge.Provider != "" && !slices.Contains(Providers(), c.Challenge.Provider) {
+			s.refuse("challenge.provider", "must be one of "+strings.Join(Providers(), ", "))
+		}
+		s.Challenge = c.Challenge.Provider
+	}
+	if c.OnInvalid != nil && s.onlyFor("onInvalid", *c.OnInvalid != "" && *c.OnInvalid != InvalidAuto, Form) {
 		if s.OnInvalid = *c.OnInvalid; s.OnInvalid == InvalidAuto {
 			s.OnInvalid = ""
 		}
 		if s.OnInvalid != "" && !slices.Contains(OnInvalids(), s.OnInvalid) {
-			refuse("onInvalid", "must be one of "+strings.Join(OnInvalids(), ", "))
+			s.refuse("onInvalid", "must be one of "+strings.Join(OnInvalids(), ", "))
 		}
 	}
-	if c.Each != nil {
-		s.Each = strings.TrimSpace(*c.Each)
-		refuse("each", wrongEach(s))
+}
+
+// applyProvider applies the settings of webhooks and of Meta.
+func (c Update) applyProvider(s *changed, privateTargets bool) {
+	if c.Signature != nil && s.onlyFor("signature", true, Webhook) {
+		signature, errs := checkedSignature(*c.Signature)
+		s.Signature = &signature
+		s.wrong = append(s.wrong, errs...)
 	}
-	return s, wrong
+	if c.GraphURL != nil && s.onlyFor("graphUrl", *c.GraphURL != "", MetaLeadAds) {
+		s.GraphURL = strings.TrimRight(*c.GraphURL, "/")
+		s.refuse("graphUrl", wrongGraphURL(s.GraphURL, privateTargets))
+	}
+	if c.AcceptGet != nil && s.onlyFor("acceptGet", *c.AcceptGet, Webhook) {
+		s.AcceptGet = *c.AcceptGet
+	}
+	if c.Handshake != nil && s.onlyFor("handshake", *c.Handshake != "" && *c.Handshake != HandshakeNone, Webhook) {
+		if s.Handshake = *c.Handshake; s.Handshake == HandshakeNone {
+			s.Handshake = ""
+		}
+		if s.Handshake != "" && !slices.Contains(Handshakes(), s.Handshake) {
+			s.refuse("handshake", "must be one of "+strings.Join(Handshakes(), ", "))
+		}
+	}
 }
 
 func wrongMapping(settings event.IntakeSettings) (wrong field.Errors) {
@@ -453,7 +473,7 @@ func wrongSecret(settings event.IntakeSettings, name, secret string) string {
 	case meta && settings.Kind != MetaLeadAds && settings.Kind != WhatsApp:
 		return "is only for kinds " + MetaLeadAds + " and " + WhatsApp
 	case name == nameSecret && settings.Kind == Form:
-		return "does not exist: the address of a form is public"
+		return "is not for kind form, whose address is public"
 	case len(secret) > maxSecret || !utf8.ValidString(secret) || strings.ContainsFunc(secret, unicode.IsControl):
 		return "must be text of at most 1024 bytes, without control characters"
 	case name == nameSecret && settings.Kind == StandardWebhooks:

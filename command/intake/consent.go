@@ -28,9 +28,9 @@ type formConsent struct {
 	Method  string `json:"method"`
 }
 
-// takeConsents removes the consents from the fields of a form, and returns them in the order of their purposes. A box
+// removeConsents removes the consents from the fields of a form, and returns them in the order of their purposes. A box
 // that is not ticked is not posted, so it is no withdrawal.
-func (m *Mapping) takeConsents(body any) (consents []formConsent) {
+func (m *Mapping) removeConsents(body any) (consents []formConsent) {
 	object, ok := body.(map[string]any)
 	if !ok || m.settings.Kind != Form {
 		return nil

@@ -51,6 +51,16 @@ func (l leaf) group() string {
 	return leaf{path: append([]string{""}, l.path[:len(l.path)-1]...)}.name()
 }
 
+// elements is in how many lists the value is.
+func (l leaf) elements() (n int) {
+	for _, name := range l.path {
+		if _, err := strconv.Atoi(name); err == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // key is the name of the custom field that the value becomes: the innermost one that says something.
 func (l leaf) key() string {
 	for _, name := range slices.Backward(l.path) {
@@ -182,10 +192,16 @@ func withOptions(value, options any) any {
 	return chosen
 }
 
-// wholePhone returns the phone that an object has in two parts, as Jotform sends it.
+// wholePhone returns the phone that an object has in two or three parts, as Jotform sends it.
 func wholePhone(object map[string]any) (string, bool) {
-	area, phone := textIn(object, "area"), textIn(object, "phone")
-	if len(object) != 2 || area == "" || phone == "" {
+	country, area, phone := textIn(object, "country"), textIn(object, "area"), textIn(object, "phone")
+	_, hasCountry := object["country"]
+	switch {
+	case area == "", phone == "", len(object) > 3, len(object) == 3 && !hasCountry:
+		return "", false
+	case contact.IsDigits(strings.TrimPrefix(country, "+")):
+		return "+" + strings.TrimPrefix(country, "+") + " " + area + " " + phone, true
+	case country != "":
 		return "", false
 	}
 	return area + " " + phone, true
@@ -274,6 +290,7 @@ type known struct {
 	name, email, phone, visitorID any
 	metadata, rest                map[string]any
 	warnings                      field.Warnings
+	several                       bool // the post is of several persons, of which one would be captured
 
 	latest map[string]int // by name: the number of its latest value in rest
 }
@@ -290,17 +307,19 @@ func (k *known) variable() map[string]any {
 // no name is that of a contact, the values tell. Everything else is left in rest.
 func knownOf(leaves []leaf, region string) *known {
 	k := &known{metadata: map[string]any{}, rest: map[string]any{}, latest: map[string]int{}}
+	leaves = repeated(leaves)
 	fields := meanings(leaves)
 	used := make([]bool, len(leaves))
 	email := k.choose(leaves, fields, contact.FieldEmail, region)
 	phone := k.choose(leaves, fields, contact.FieldPhone, region)
 	if email < 0 && phone < 0 {
-		email, phone = k.byValue(leaves, region)
+		email, phone = k.byValue(leaves, fields, region)
 	}
 	group := ""
 	for _, i := range []int{phone, email} {
 		if i >= 0 {
 			used[i], group = true, leaves[i].group()
+			k.several = k.several || severalPersons(leaves, fields, leaves[i])
 		}
 	}
 	if email >= 0 {
@@ -319,6 +338,58 @@ func knownOf(leaves []leaf, region string) *known {
 		}
 	}
 	return k
+}
+
+// repeated returns leaves with each value of a contact or a name that a form repeats as one of its own, so that those
+// that are not used are kept.
+func repeated(leaves []leaf) []leaf {
+	var each []leaf
+	for _, l := range leaves {
+		values, several := l.value.([]any)
+		if field, _ := contact.FieldOf(cmp.Or(l.label, l.name())); !several || len(values) < 2 ||
+			field.Kind() == "" && field != contact.FieldName {
+			each = append(each, l)
+			continue
+		}
+		for _, value := range values {
+			l.value = value
+			each = append(each, l)
+		}
+	}
+	return each
+}
+
+// severalPersons reports whether a contact is in a list of which two elements have a name and a contact each.
+func severalPersons(leaves []leaf, fields []contact.Field, of leaf) bool {
+	for at, part := range of.path {
+		if _, err := strconv.Atoi(part); err != nil {
+			continue
+		}
+		named, reachable := map[string]bool{}, map[string]bool{}
+		for i, l := range leaves {
+			if len(l.path) <= at+1 || !slices.Equal(l.path[:at], of.path[:at]) {
+				continue
+			}
+			switch {
+			case fields[i].Kind() != "":
+				reachable[l.path[at]] = true
+			case slices.Contains([]contact.Field{
+				contact.FieldName, contact.FieldFirstName, contact.FieldLastName,
+			}, fields[i]):
+				named[l.path[at]] = true
+			}
+		}
+		persons := 0
+		for element := range named {
+			if reachable[element] {
+				persons++
+			}
+		}
+		if persons > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // meanings returns what each value is.
@@ -349,7 +420,7 @@ func (k *known) add(l leaf, meaning contact.Field) {
 	ofCampaign := len(l.path) == 1 && (strings.HasPrefix(own, "utm_") || slices.Contains(campaign, own))
 	switch {
 	case meaning == contact.FieldSource: // the intake has one of its own
-		k.keep(l)
+		k.addRest(l)
 	case meaning == contact.FieldVisitorID && k.visitorID == nil:
 		k.visitorID = l.value
 	case l.hidden, ofCampaign && strings.HasPrefix(own, "first_"), ofCampaign && strings.HasPrefix(own, "utm_"):
@@ -357,12 +428,12 @@ func (k *known) add(l leaf, meaning contact.Field) {
 	case isMetadata && k.metadata[key] == nil && (!l.question || slices.Contains(campaign, key)):
 		k.metadata[key] = l.value
 	default:
-		k.keep(l)
+		k.addRest(l)
 	}
 }
 
-// keep adds a value to rest, under a name of its own if its name is taken.
-func (k *known) keep(l leaf) {
+// addRest adds a value to rest, under a name of its own if its name is taken.
+func (k *known) addRest(l leaf) {
 	name := l.key()
 	free := name
 	for _, taken := k.rest[free]; taken; _, taken = k.rest[free] {
@@ -372,8 +443,8 @@ func (k *known) keep(l leaf) {
 	k.rest[free] = l.value
 }
 
-// choose returns the field with the contact of a kind: the first by rank whose value can be used, else the first with
-// one; -1 without any.
+// choose returns the field with the contact of a kind: the first by rank, and of those the first outside of lists,
+// whose value can be used, else the first with one; -1 without any.
 func (k known) choose(leaves []leaf, fields []contact.Field, kind contact.Field, region string) int {
 	var candidates []int
 	for i, f := range fields {
@@ -381,9 +452,14 @@ func (k known) choose(leaves []leaf, fields []contact.Field, kind contact.Field,
 			candidates = append(candidates, i)
 		}
 	}
-	slices.SortStableFunc(candidates, func(a, b int) int { return fields[a].Rank() - fields[b].Rank() })
+	slices.SortStableFunc(candidates, func(a, b int) int {
+		return cmp.Or(fields[a].Rank()-fields[b].Rank(), leaves[a].elements()-leaves[b].elements())
+	})
 	for _, i := range candidates {
-		if usable(kind, textOf(leaves[i].value), region) {
+		if text := textOf(leaves[i].value); usable(kind, text, region) {
+			if kind == contact.FieldPhone {
+				return inFull(leaves, i)
+			}
 			return i
 		}
 	}
@@ -391,6 +467,25 @@ func (k known) choose(leaves []leaf, fields []contact.Field, kind contact.Field,
 		return candidates[0]
 	}
 	return -1
+}
+
+// inFull returns the field with the number of a phone in full: the one whose value is a + and digits that end with those
+// of the phone, which lacks the country code, else the phone's own. Widgets for phones send both.
+func inFull(leaves []leaf, phone int) int {
+	text := strings.TrimSpace(textOf(leaves[phone].value))
+	national := strings.TrimLeft(contact.Digits(text), "0")
+	if strings.HasPrefix(text, "+") || len(national) < 7 {
+		return phone
+	}
+	for i, l := range leaves {
+		full := strings.TrimSpace(textOf(l.value))
+		code := len(full) - len("+") - len(national)
+		if strings.HasPrefix(full, "+") && contact.IsDigits(full[1:]) && strings.HasSuffix(full, national) &&
+			code >= 1 && code <= 3 {
+			return i
+		}
+	}
+	return phone
 }
 
 func usable(kind contact.Field, text, region string) bool {
@@ -402,17 +497,18 @@ func usable(kind contact.Field, text, region string) bool {
 	return err == nil && !contact.PlaceholderPhone(text)
 }
 
-// byValue returns the first fields whose values are an email and a phone.
-func (k *known) byValue(leaves []leaf, region string) (email, phone int) {
+// byValue returns the first fields whose values are an email and a phone. An id, and the address of who receives the
+// post, are the same in the posts of all persons.
+func (k *known) byValue(leaves []leaf, fields []contact.Field, region string) (email, phone int) {
 	email, phone = -1, -1
 	for i, l := range leaves {
 		text := textOf(l.value)
 		switch {
-		case l.hidden:
+		case l.hidden, fields[i] == contact.FieldNotLead:
 		case email < 0 && contact.LooksLikeEmail(text):
 			email = i
 			k.warnings.Add("email", field.ContactByValue, "was recognised by its value: no field has a known name")
-		case phone < 0 && contact.LooksLikePhone(text, region):
+		case phone < 0 && !strings.HasSuffix(strings.ToLower(l.key()), "id") && contact.LooksLikePhone(text, region):
 			phone = i
 			k.warnings.Add("phone", field.ContactByValue, "was recognised by its value: no field has a known name")
 		}

@@ -171,8 +171,8 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 		wrong.Add("body", err.Error())
 		return mapped, wrong
 	}
-	m.takeProofs(body, &mapped)
-	consents := m.takeConsents(body)
+	m.removeProofs(body, &mapped)
+	consents := m.removeConsents(body)
 	item := m.item(body)
 	if r.Item && len(r.Post) > 0 {
 		if body, err = expression.Parse(r.Post); err != nil {
@@ -186,6 +186,9 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 	if m.known {
 		known := knownOf(answersOf(m.settings.Kind, item), r.Region)
 		variables["known"] = known.variable()
+		if known.several && m.settings.Kind == Form {
+			wrong.Add("body", errSeveral.Error())
+		}
 		for _, warning := range known.warnings {
 			if m.settings.Mapping[warning.Field] == "" {
 				mapped.Warnings = append(mapped.Warnings, warning)
@@ -247,8 +250,8 @@ func (m *Mapping) source(body any) string {
 // challengeFields are the names under which the scripts of challenges post their response tokens.
 var challengeFields = []string{"cf-turnstile-response", "h-captcha-response", "g-recaptcha-response"}
 
-// takeProofs removes proofs, such as the answer to a challenge, from the body, and marks tests.
-func (m *Mapping) takeProofs(body any, mapped *Mapped) {
+// removeProofs removes proofs, such as the answer to a challenge, from the body, and marks tests.
+func (m *Mapping) removeProofs(body any, mapped *Mapped) {
 	object, ok := body.(map[string]any)
 	if !ok {
 		return
@@ -305,6 +308,7 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 }
 
 var (
+	errSeveral    = errors.New("has a list of several persons, and kind form captures only one: use kind webhook")
 	errNotObject  = errors.New("must be an object")
 	errDeliveryID = errors.New("must be text of at most 200 characters or a whole number of 64 bits")
 )

@@ -30,10 +30,10 @@ const maxTolerance = 24 * time.Hour
 
 // Placeholders in the format of a signature's header and in the text that is signed.
 const (
-	placeSignature = "{signature}"
-	placeTimestamp = "{timestamp}"
-	placeID        = "{id}"
-	placeBody      = "{body}"
+	placeholderSignature = "{signature}"
+	placeholderTimestamp = "{timestamp}"
+	placeholderID        = "{id}"
+	placeholderBody      = "{body}"
 )
 
 // kindSignatures is how the senders of each kind sign. Those of kind webhook sign as its settings say. A kind with
@@ -68,10 +68,10 @@ func signatureOver(
 		return nil, false
 	}
 	signed := partsOf(signedText(s))
-	if slices.Contains(signed, placeTimestamp) && !recent(given.timestamp, now, tolerance(s)) {
+	if slices.Contains(signed, placeholderTimestamp) && !recent(given.timestamp, now, tolerance(s)) {
 		return nil, false
 	}
-	if slices.Contains(signed, placeID) && given.id == "" {
+	if slices.Contains(signed, placeholderID) && given.id == "" {
 		return nil, false
 	}
 	return func(body []byte) bool {
@@ -79,11 +79,11 @@ func signatureOver(
 			mac := hmac.New(algorithm(s.Algorithm), key)
 			for _, part := range signed {
 				switch part {
-				case placeBody:
+				case placeholderBody:
 					_, _ = mac.Write(body) // a hash returns no error
-				case placeTimestamp:
+				case placeholderTimestamp:
 					_, _ = io.WriteString(mac, given.timestamp)
-				case placeID:
+				case placeholderID:
 					_, _ = io.WriteString(mac, given.id)
 				default:
 					_, _ = io.WriteString(mac, part)
@@ -98,7 +98,7 @@ func signatureOver(
 // signedText is the text that a sender signs, with placeholders.
 func signedText(s event.IntakeSignature) string {
 	if s.Signed == "" {
-		return placeBody
+		return placeholderBody
 	}
 	return s.Signed
 }
@@ -106,7 +106,7 @@ func signedText(s event.IntakeSignature) string {
 // signatureFormat is the format of the header of a signature.
 func signatureFormat(s event.IntakeSignature) string {
 	if s.Format == "" {
-		return s.Prefix + placeSignature
+		return s.Prefix + placeholderSignature
 	}
 	return s.Format
 }
@@ -140,12 +140,12 @@ func readSignatures(s event.IntakeSignature, header func(name string) string) (s
 			if !ok {
 				continue
 			}
-			switch known.place {
-			case placeTimestamp:
+			switch known.placeholder {
+			case placeholderTimestamp:
 				sent.timestamp = value
-			case placeID:
+			case placeholderID:
 				sent.id = value
-			case placeSignature:
+			case placeholderSignature:
 				decoded, err := decoder(s.Encoding)(value)
 				if err == nil && len(decoded) == algorithm(s.Algorithm)().Size() {
 					sent.signatures = append(sent.signatures, decoded)
@@ -162,7 +162,7 @@ type format struct {
 	separator string // between elements; empty: white space or, unless a prefix contains one, a comma
 }
 
-type formatElement struct{ prefix, place string }
+type formatElement struct{ prefix, placeholder string }
 
 // placeholder matches what a sender fills in.
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
@@ -329,12 +329,12 @@ const maxTemplate = 200 // bytes of a format, and of a signed text
 
 func wrongFormat(text string) string {
 	parts := partsOf(text)
-	switch places := placesOf(parts); {
+	switch placeholders := placeholdersOf(parts); {
 	case text == "":
 		return ""
 	case len(text) > maxTemplate || strings.ContainsFunc(text, unicode.IsControl):
 		return "must be at most 200 bytes, none of them a control character"
-	case count(places, placeSignature) != 1 || !only(places, placeSignature, placeTimestamp, placeID):
+	case count(placeholders, placeholderSignature) != 1 || !only(placeholders, placeholderSignature, placeholderTimestamp, placeholderID):
 		return "must have {signature} once, and may have {timestamp} and {id}, such as t={timestamp},v1={signature}"
 	case !placeholder.MatchString(parts[len(parts)-1]):
 		return "must end with a placeholder"
@@ -353,30 +353,30 @@ func wrongFormat(text string) string {
 }
 
 func wrongSigned(s event.IntakeSignature) string {
-	places := placesOf(partsOf(s.Signed))
+	placeholders := placeholdersOf(partsOf(s.Signed))
 	switch {
 	case s.Signed == "":
 		return ""
 	case len(s.Signed) > maxTemplate:
 		return "must be at most 200 bytes"
-	case count(places, placeBody) != 1 || !only(places, placeBody, placeTimestamp, placeID):
+	case count(placeholders, placeholderBody) != 1 || !only(placeholders, placeholderBody, placeholderTimestamp, placeholderID):
 		return "must have {body} once, and may have {timestamp} and {id}, such as {timestamp}.{body}"
-	case slices.Contains(places, placeTimestamp) && s.TimestampHeader == "" &&
-		!strings.Contains(s.Format, placeTimestamp):
+	case slices.Contains(placeholders, placeholderTimestamp) && s.TimestampHeader == "" &&
+		!strings.Contains(s.Format, placeholderTimestamp):
 		return "has a {timestamp} that neither timestampHeader nor format gives"
-	case slices.Contains(places, placeID) && s.IDHeader == "" && !strings.Contains(s.Format, placeID):
+	case slices.Contains(placeholders, placeholderID) && s.IDHeader == "" && !strings.Contains(s.Format, placeholderID):
 		return "has an {id} that neither idHeader nor format gives"
 	}
 	return ""
 }
 
-func placesOf(parts []string) []string {
+func placeholdersOf(parts []string) []string {
 	return slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return !placeholder.MatchString(part) })
 }
 
-func count(places []string, name string) (n int) {
-	for _, place := range places {
-		if place == name {
+func count(placeholders []string, name string) (n int) {
+	for _, one := range placeholders {
+		if one == name {
 			n++
 		}
 	}
@@ -385,9 +385,9 @@ func count(places []string, name string) (n int) {
 
 // only reports whether all placeholders are known, and none but the body and the signature, which are counted, is there
 // twice.
-func only(places []string, known ...string) bool {
-	for _, place := range places {
-		if !slices.Contains(known, place) || count(places, place) > 1 {
+func only(placeholders []string, known ...string) bool {
+	for _, one := range placeholders {
+		if !slices.Contains(known, one) || count(placeholders, one) > 1 {
 			return false
 		}
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	errAmount         = errors.New("is not a number")
+	errAmount         = errors.New("is not a number such as 1250.50")
 	errAmountNegative = errors.New("must not be negative")
 	errAmountDigits   = errors.New("must have at most 15 digits")
 	errAmountDecimals = errors.New("must have at most 4 decimals")

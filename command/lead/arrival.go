@@ -71,7 +71,7 @@ type Arrival struct {
 	UserAgent     string
 	VisitorID     string
 	Consents      []GivenConsent   // which the metadata have too
-	Kept          event.ArrivalRef // zero for most
+	Ref           event.ArrivalRef // zero for most
 	Visitor       string           // the visitor's stream; the caller sets it
 	Warnings      field.Warnings   // what was taken in another way than its sender most likely meant
 }
@@ -80,7 +80,7 @@ type Arrival struct {
 var (
 	nameAliases    = []string{"name", "contactName", "contact_name", "fullName", "full_name"}
 	visitorAliases = []string{"visitorId", "visitor_id"}
-	// customAliases is also the order of precedence when a key is given in several places.
+	// customAliases is also the order of precedence when a key is given more than once.
 	customAliases = []string{"customFields", "industryData", "fields"}
 )
 
@@ -170,7 +170,7 @@ func (r *reader) name(Rules) string {
 		name := contact.ParseName(raw)
 		if name == "" {
 			if given {
-				wrong.Add(key, field.NotAName, "is no name, and was taken as absent")
+				wrong.Add(key, field.NotAName, "is not a name, and was taken as absent")
 			}
 			continue
 		}

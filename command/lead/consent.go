@@ -44,10 +44,11 @@ type GivenConsent struct {
 	Method  string `json:"method"` // how, in free text
 }
 
-// words returns a hash of all that was given, by which the same consent is recognized.
+// words returns a hash of all that was given, by which the same consent is recognized. Facts have no NUL.
 func (g GivenConsent) words() string {
-	text, _ := json.Marshal(g) // a struct of texts
-	sum := sha256.Sum256(text)
+	sum := sha256.Sum256([]byte(strings.Join([]string{
+		g.Purpose, strconv.FormatBool(g.Granted), g.Text, g.Version, g.URL, g.Method,
+	}, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -63,7 +64,7 @@ func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong fi
 		}
 	}
 	if len(list) > MaxConsents {
-		wrong.Add(name, "must be at most 20")
+		wrong.Add(name, "must have at most 20 consents")
 		return nil, wrong
 	}
 	if len(value) > MaxConsentBytes {

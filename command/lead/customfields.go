@@ -70,7 +70,7 @@ func (r *reader) customFields() map[string]jsontext.Value {
 		r.wrong.Add("customFields", tooManyCustom)
 	}
 	if !fitTogether(union) {
-		r.wrong.Add("customFields", "must be at most 700 KiB in all")
+		r.wrong.Add("customFields", "must be at most 700 KiB in total")
 	}
 	if len(union) == 0 {
 		return nil
@@ -78,7 +78,7 @@ func (r *reader) customFields() map[string]jsontext.Value {
 	return union
 }
 
-const tooManyCustom = "must be at most 50 in all"
+const tooManyCustom = "must be at most 50 in total"
 
 // custom removes members that are empty or wrong, and adds the latter to the errors.
 func (r *reader) custom(path string, members map[string]jsontext.Value) {

@@ -71,12 +71,12 @@ func TestCustomFields_ReservedNamesExactly(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, map[string]string{"Phone": `"12"`, "NAME": `"n"`, "leadid": "1", "lead_id": "2"},
 		values(accepted(t, withPhone(`"Phone":"12","NAME":"n","leadid":1,"lead_id":2`)).CustomFields))
-	for _, place := range []string{"customFields", "industryData", "fields"} {
-		a := accepted(t, withPhone(`"`+place+`":{"phone":"12","status":"x","leadId":"y","customFields":{"z":1}}`))
+	for _, member := range []string{"customFields", "industryData", "fields"} {
+		a := accepted(t, withPhone(`"`+member+`":{"phone":"12","status":"x","leadId":"y","customFields":{"z":1}}`))
 		require.Equal(t, map[string]string{
 			"phone": `"12"`, "status": `"x"`, "leadId": `"y"`, "customFields": `{"z":1}`,
 		},
-			values(a.CustomFields), place)
+			values(a.CustomFields), member)
 		require.Equal(t, "+919876543210", a.Phone)
 	}
 }

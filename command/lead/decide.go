@@ -143,8 +143,8 @@ func (a Arrival) open(rules Rules, ids NewIDs, shared claim.Kind) (Decision, err
 	}
 	created := event.LeadCreated{
 		ContactUID: ids.Contact, LeadFields: a.LeadFields, Source: a.Source, Metadata: a.Metadata, IP: a.IP,
-		UserAgent: a.UserAgent, VisitorID: a.VisitorID, ArrivalRef: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(),
-		Purposes: State{}.recorded(a.Consents, a.Kept.ReceivedAt),
+		UserAgent: a.UserAgent, VisitorID: a.VisitorID, ArrivalRef: a.Ref, Visitor: a.Visitor, Campaign: a.campaign(),
+		Purposes: State{}.recorded(a.Consents, a.Ref.ReceivedAt),
 		Changed: changes(State{}, event.LeadMerged{
 			LeadFields: a.LeadFields, Metadata: a.Metadata, VisitorID: a.VisitorID,
 		}),
@@ -195,8 +195,8 @@ func (a Arrival) merge(
 	var wrong field.Errors
 	merged := event.LeadMerged{
 		Source: a.Source, LeadFields: a.LeadFields, Metadata: a.Metadata, IP: a.IP, UserAgent: a.UserAgent,
-		VisitorID: a.VisitorID, ArrivalRef: a.Kept, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
-		Purposes: target.recorded(a.Consents, a.Kept.SeenAt(target.UpdatedAt)),
+		VisitorID: a.VisitorID, ArrivalRef: a.Ref, Visitor: a.Visitor, Campaign: a.campaign(), Shared: string(shared),
+		Purposes: target.recorded(a.Consents, a.Ref.SeenAt(target.UpdatedAt)),
 	}
 	switch shared {
 	case claim.Phone:
@@ -231,7 +231,7 @@ func (a Arrival) merge(
 			wrong.Add("customFields", tooManyCustom)
 		}
 		if !metadataFit(a.Metadata) {
-			wrong.Add("metadata", "must come to at most 64 keys and 32 KiB with what the lead has")
+			wrong.Add("metadata", "must have at most 64 keys and 32 KiB, with those that the lead has")
 		}
 		return merged, wrong.Err()
 	}

@@ -19,14 +19,14 @@ func FuzzCustomFields(f *testing.F) {
 		[]byte(`{"\u0001":1}`))
 	f.Fuzz(func(t *testing.T, top, fields, industry, custom []byte) {
 		body := map[string]jsontext.Value{}
-		places := []map[string]jsontext.Value{{}}
+		sources := []map[string]jsontext.Value{{}}
 		all, err := Members(top)
 		if err != nil {
 			return
 		}
 		for key, value := range all {
 			if _, isReserved := reserved[key]; !isReserved {
-				body[key], places[0][key] = value, value
+				body[key], sources[0][key] = value, value
 			}
 		}
 		for i, raw := range [][]byte{fields, industry, custom} {
@@ -37,11 +37,11 @@ func FuzzCustomFields(f *testing.F) {
 			value := jsontext.Value(bytes.Clone(raw))
 			require.NoError(t, value.Format())
 			body[[]string{"fields", "industryData", "customFields"}[i]] = value
-			places = append(places, members)
+			sources = append(sources, members)
 		}
 		want := map[string]jsontext.Value{}
-		for _, place := range places {
-			for key, value := range place {
+		for _, source := range sources {
+			for key, value := range source {
 				if !empty(value) {
 					want[key] = value
 				}

@@ -61,24 +61,24 @@ func (s State) Join(account string, from State) (event.LeadJoinedInto, event.Lea
 	}
 	joined := s.joinedFact(from)
 	if len(fill(s.CustomFields, from.CustomFields)) > MaxCustomFields {
-		wrong.Add("customFields", "must be at most 50 in all, of both leads")
+		wrong.Add("customFields", "must be at most 50 in total, of both leads")
 	} else if encodedSize(joined)+movedClaim*(len(from.Phones)+len(from.Emails)) > maxJoined {
-		wrong.Add("customFields", "must be at most 700 KiB with all else that the other lead has")
+		wrong.Add("customFields", "must be at most 700 KiB, with all other data of the lead in from")
 	}
 	if len(withAll(s.Phones, from.Phones)) > MaxContacts {
-		wrong.Add("phone", "must be at most 1000 that both leads ever had")
+		wrong.Add("phone", "must be at most 1000 of both leads, current and former")
 	}
 	if len(withAll(s.Emails, from.Emails)) > MaxContacts {
-		wrong.Add("email", "must be at most 1000 that both leads ever had")
+		wrong.Add("email", "must be at most 1000 of both leads, current and former")
 	}
 	if len(withAll(s.VisitorIDs, from.VisitorIDs)) > MaxVisitors {
 		wrong.Add("visitorId", "must be at most 1000, of both leads")
 	}
 	if len(s.Joined)+1+len(from.Joined) > MaxJoined {
-		wrong.Add("from", "must not bring the leads that are part of this one to more than 1000")
+		wrong.Add("from", "must not make more than 1000 leads part of this one")
 	}
 	if !fits(fill(s.Metadata, from.Metadata)) {
-		wrong.Add("metadata", "must come to at most 64 keys and 32 KiB, of both leads")
+		wrong.Add("metadata", "must have at most 64 keys and 32 KiB, of both leads")
 	}
 	return event.LeadJoinedInto{Into: s.ID}, joined, wrong.Err()
 }

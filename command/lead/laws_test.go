@@ -48,7 +48,7 @@ func history(t *rapid.T) []event.Fact {
 			a.Phone = phoneA
 		}
 		if rapid.Bool().Draw(t, "kept") {
-			a.Kept.ReceivedAt = previous
+			a.Ref.ReceivedAt = previous
 		}
 		if consent := text(`{"purpose":"a"}`, `[{"purpose":"a","granted":false},{"purpose":"b","text":"x"}]`).Draw(t,
 			"consent"); consent != "" {

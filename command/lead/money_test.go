@@ -62,7 +62,7 @@ func TestParseAmount_Forms(t *testing.T) {
 func TestParseAmount_Refuses(t *testing.T) {
 	t.Parallel()
 	for message, raws := range map[string][]string{
-		"is not a number": {
+		"is not a number such as 1250.50": {
 			"", " ", "NaN", "Infinity", "inf", "1e5", "1E5", "0x10", "0b1", "1_000", "10k", "10K", "5 lakh", "10L",
 			"1.5 Cr", "5 lac", "5 LAK", "5L", "2 Cr", "5 crore", "1M", "1.5m", "5 mil", "10 bn", "(500)", "($500)",
 			"1,2,3", "1.2.3", "1,,234", "1..5", "1,234,56", "123,45,678", "1,234,56,789", "12,3456",
@@ -105,7 +105,7 @@ func TestAmountFromNumber_JSON(t *testing.T) {
 		require.Equal(t, want, got.String(), literal)
 	}
 	for message, literals := range map[string][]string{
-		"is not a number": {
+		"is not a number such as 1250.50": {
 			"", "-", "+5", "01", "1.", ".5", "1e", "1e+", "1e+-5", "1e-+5", "1e5.0", "e5", "0x10", "NaN", " 5", "5 ",
 			`"5"`, "null", "1,234", "--5", "1e5e5", "٥",
 		},

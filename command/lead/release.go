@@ -53,7 +53,7 @@ func (r *reader) contact(rules Rules) (named event.LeadReleased) {
 	case email != "" && phone == "":
 		named.Field, named.Email = "email", email
 	default:
-		r.wrong.Add("body", "must give phone or email, one of them")
+		r.wrong.Add("body", "must have either phone or email")
 	}
 	return named
 }

@@ -25,7 +25,7 @@ func Repaired(body map[string]jsontext.Value, rules Rules, asked bool) (map[stri
 	r := repair{body: maps.Clone(body), rules: rules, custom: map[string]jsontext.Value{}}
 	given, err := Members(body["customFields"])
 	if r.given = given; err != nil && !empty(body["customFields"]) {
-		r.warnings.Add("customFields", field.FieldDropped, "is no object, and was left out")
+		r.warnings.Add("customFields", field.FieldDropped, "is not an object, and was left out")
 	}
 	if !asked {
 		r.contacts()
@@ -131,17 +131,33 @@ func objectOf(members map[string]jsontext.Value) jsontext.Value {
 // contacts leaves at most one phone and one email in the body: the first that can be used. One that cannot stays if no
 // contact can be, so that the arrival is refused for it.
 func (r *repair) contacts() {
-	phone := r.contact("phone", func(text string) (bool, bool) {
+	phone := r.contact("phone", func(text string) contactUse {
 		if contact.PlaceholderPhone(text) {
-			return false, true
+			return placeholderContact
 		}
 		given := reader{body: map[string]jsontext.Value{"phone": quote(text)}, given: r.given}
 		phone := given.phone(r.rules)
-		return given.wrong == nil, contact.PlaceholderPhone(phone)
+		switch {
+		case given.wrong != nil:
+			return wrongContact
+		case given.ignored != nil || r.rules.Ignored.HasPhone(phone):
+			return ignoredContact
+		case contact.PlaceholderPhone(phone):
+			return placeholderContact
+		}
+		return usableContact
 	})
-	email := r.contact("email", func(text string) (bool, bool) {
+	email := r.contact("email", func(text string) contactUse {
 		email, err := contact.ParseEmail(text)
-		return err == nil, contact.PlaceholderEmail(email)
+		switch {
+		case contact.PlaceholderEmail(email):
+			return placeholderContact
+		case err != nil:
+			return wrongContact
+		case r.rules.Ignored.HasEmail(email):
+			return ignoredContact
+		}
+		return usableContact
 	})
 	none := r.body["phone"] == nil && r.body["email"] == nil
 	for _, of := range [...]struct {
@@ -154,39 +170,61 @@ func (r *repair) contacts() {
 			r.body[of.name] = of.wrong[0]
 		default:
 			for _, value := range of.wrong {
-				r.keep(of.name, value)
+				r.addCustom(of.name, value)
 			}
 			r.warnings.Add(of.name, field.ValueUnreadable, "cannot be used, and is kept as a custom field")
 		}
 	}
 }
 
-// contact sets a contact to its first usable value, and returns the values that cannot be used.
-func (r *repair) contact(name string, read func(text string) (usable, placeholder bool)) (wrong []jsontext.Value) {
+// contactUse is what a repair does with a contact.
+type contactUse int
+
+const (
+	usableContact      contactUse = iota
+	wrongContact                  // kept as a custom field, if there is another contact
+	placeholderContact            // taken as absent
+	ignoredContact                // on the account's list; another one is preferred
+)
+
+// contact sets a contact to its first usable value, or to an ignored one if there is no other, and returns the values
+// that cannot be used.
+func (r *repair) contact(name string, read func(text string) contactUse) (wrong []jsontext.Value) {
 	given := r.body[name]
 	delete(r.body, name)
 	if empty(given) {
 		return nil
 	}
+	var ignored jsontext.Value
 	for _, value := range elements(given) {
 		text := Scalar(value)
 		if contact.Placeholder(text) {
 			if text != "" {
-				r.warnings.Add(name, field.PlaceholderContact, "is a contact of no person, and was taken as absent")
+				r.warnings.Add(name, field.PlaceholderContact, "is a placeholder, and was taken as absent")
 			}
 			continue
 		}
-		usable, placeholder := read(text)
-		switch {
-		case placeholder:
-			r.warnings.Add(name, field.PlaceholderContact, "is a contact of no person, and was taken as absent")
-		case !usable:
+		switch use := read(text); {
+		case use == placeholderContact:
+			r.warnings.Add(name, field.PlaceholderContact, "is a placeholder, and was taken as absent")
+		case use == ignoredContact:
+			if ignored == nil {
+				ignored = quote(text)
+			}
+		case use == wrongContact:
 			wrong = append(wrong, value)
 		case r.body[name] == nil:
 			r.body[name] = quote(text)
 		default:
-			r.keep(name, value)
+			r.addCustom(name, value)
 		}
+	}
+	switch {
+	case ignored == nil:
+	case r.body[name] == nil:
+		r.body[name] = ignored // what reads the body takes it as absent, and says so
+	default:
+		r.warnings.Add(name, field.IgnoredContact, "is on the account's list of ignored contacts, and was taken as absent")
 	}
 	return wrong
 }
@@ -219,12 +257,12 @@ func (r *repair) optional(name, code string, usable func(jsontext.Value) bool) {
 		return
 	}
 	delete(r.body, name)
-	r.keep(name, given)
+	r.addCustom(name, given)
 	r.warnings.Add(name, code, "cannot be used, and is kept as a custom field")
 }
 
-// keep adds a custom field, under a name of its own if the name is taken.
-func (r *repair) keep(name string, value jsontext.Value) {
+// addCustom adds a custom field, under a name of its own if the name is taken.
+func (r *repair) addCustom(name string, value jsontext.Value) {
 	for n := 2; r.custom[name] != nil || r.given[name] != nil; n++ {
 		name = fmt.Sprintf("%s (%d)", cut(name, MaxCustomKey-len(" (99)")), n)
 	}
@@ -247,7 +285,7 @@ func (r *repair) customFields() {
 		}
 		if key != name {
 			delete(r.given, name)
-			r.keep(key, value)
+			r.addCustom(key, value)
 		} else {
 			r.custom[name] = value
 			delete(r.given, name)
@@ -279,7 +317,7 @@ func (r *repair) metadata() {
 	given, err := Members(r.body["metadata"])
 	if err != nil {
 		delete(r.body, "metadata")
-		r.warnings.Add("metadata", field.FieldDropped, "is no object, and was left out")
+		r.warnings.Add("metadata", field.FieldDropped, "is not an object, and was left out")
 		return
 	}
 	r.consents(given)
@@ -315,7 +353,7 @@ func (r *repair) consents(metadata map[string]jsontext.Value) {
 	dropped := len(list) > MaxConsents
 	if dropped {
 		list = list[:MaxConsents]
-		r.warnings.Add(name, field.FieldDropped, "is more than 20 consents, and the others were left out")
+		r.warnings.Add(name, field.FieldDropped, "has more than 20 consents, and the others were left out")
 	}
 	repaired, shortened := shortenedConsents(list, MaxConsentText)
 	for most := MaxConsentText / 2; len(repaired) > MaxConsentBytes && most > 0; most /= 2 {
@@ -323,7 +361,7 @@ func (r *repair) consents(metadata map[string]jsontext.Value) {
 		shortened = true
 	}
 	if shortened {
-		r.warnings.Add(name, field.ValueShortened, "has words that are too long, and were cut")
+		r.warnings.Add(name, field.ValueShortened, "has texts that are too long, and were cut")
 	}
 	if shortened || dropped {
 		metadata[keyConsent] = repaired

@@ -104,6 +104,38 @@ func TestRepaired_KeepsPerson(t *testing.T) {
 	}
 }
 
+// A form with two contacts may have one that is on the account's list.
+func TestRepaired_IgnoredContact(t *testing.T) {
+	t.Parallel()
+	rules := post
+	rules.Ignored = contact.Ignored{"+919123456780", "8111", "test@test.com"}
+	for name, c := range map[string]struct {
+		body, want string
+		warnings   []string
+	}{
+		"before another": {
+			`{"phone":["9123456780","9876543210"],"email":["test@test.com","a@example.com"]}`,
+			`{"phone":"9876543210","email":"a@example.com"}`, []string{"phone IGNORED_CONTACT", "email IGNORED_CONTACT"},
+		},
+		"after another": {
+			`{"phone":["9876543210","8111"]}`, `{"phone":"9876543210"}`, []string{"phone IGNORED_CONTACT"},
+		},
+		"alone": {
+			`{"phone":["9123456780"],"email":"a@example.com"}`, `{"phone":"9123456780","email":"a@example.com"}`, []string{},
+		},
+	} {
+		got, warnings := Repaired(mustMembers(t, c.body), rules, false)
+		delete(got, "metadata")
+		delete(got, "customFields")
+		require.JSONEq(t, c.want, string(objectOf(got)), name)
+		require.ElementsMatch(t, c.warnings, codes(warnings), name)
+		a, err := ParseArrival(got, rules, Client{})
+		require.NoError(t, err, name)
+		require.False(t, rules.Ignored.HasPhone(a.Phone) || rules.Ignored.HasEmail(a.Email), name)
+		require.Empty(t, a.CustomFields, name)
+	}
+}
+
 // A question is kept under its first 50 characters, and two that begin alike under names of their own.
 func TestRepaired_LongNames(t *testing.T) {
 	t.Parallel()
@@ -208,7 +240,7 @@ func TestDecide_KeepsPersonWithoutSurplus(t *testing.T) {
 	require.ErrorAs(t, err, &wrong)
 	require.Equal(t, field.Errors{
 		{Field: "customFields", Message: tooManyCustom},
-		{Field: "metadata", Message: "must come to at most 64 keys and 32 KiB with what the lead has"},
+		{Field: "metadata", Message: "must have at most 64 keys and 32 KiB, with those that the lead has"},
 	}, wrong)
 }
 

@@ -13,11 +13,11 @@ var ErrNotDue = errors.New("the lead is not due")
 // Retention is how long an account keeps its leads.
 type Retention struct {
 	Before time.Time // leads that were last active before are erased
-	Keep   []string  // stages whose leads are kept
+	Exempt []string  // stages whose leads are kept
 }
 
 // Due reports whether a lead is to be erased. A lead that was joined into another is erased with that one.
 func (r Retention) Due(s State) bool {
-	kept := slices.ContainsFunc(r.Keep, func(stage string) bool { return strings.EqualFold(stage, s.Status) })
+	kept := slices.ContainsFunc(r.Exempt, func(stage string) bool { return strings.EqualFold(stage, s.Status) })
 	return s.Phase == Live && s.ActiveAt().Before(r.Before) && !kept
 }

@@ -48,7 +48,7 @@ func TestState_ActiveAt(t *testing.T) {
 func TestRetention_Due(t *testing.T) {
 	t.Parallel()
 	inactive := State{Phase: Live, LeadFields: event.LeadFields{Status: "New"}, UpdatedAt: someDay}
-	by := Retention{Before: someDay.Add(time.Millisecond), Keep: []string{"won", "KEPT"}}
+	by := Retention{Before: someDay.Add(time.Millisecond), Exempt: []string{"won", "KEPT"}}
 	require.True(t, by.Due(inactive))
 	require.False(t, Retention{Before: someDay}.Due(inactive))
 	for name, change := range map[string]func(*State){

@@ -47,7 +47,7 @@ func ParseSplit(body map[string]jsontext.Value, rules Rules) (SplitRequest, erro
 		}
 	}
 	if given != 1 && r.wrong == nil {
-		r.wrong.Add("body", "must give touches, phone, email or lead, one of them")
+		r.wrong.Add("body", "must have exactly one of touches, phone, email and lead")
 	}
 	return request, r.wrong.Err()
 }
@@ -76,10 +76,14 @@ func (s State) Split(
 	}
 	moves := func(id string) bool { return moved[id] }
 	remains := func(id string) bool { return d.owner[id] == s.ID && !moved[id] }
-	stays, leaves := d.fold(s.ID, s.Joined, remains, true), side{}
 	leavesID, joined := ids.Lead, []string(nil)
 	if request.Lead != "" {
 		leavesID, joined = request.Lead, d.joinOf(request.Lead).Joined
+	}
+	gone := append([]string{leavesID}, joined...)
+	stillJoined := slices.DeleteFunc(slices.Clone(s.Joined), func(id string) bool { return slices.Contains(gone, id) })
+	stays, leaves := d.fold(s.ID, stillJoined, remains, true), side{}
+	if request.Lead != "" {
 		leaves = d.fold(leavesID, joined, moves, false)
 		leaves.lead.dated(d.joinOf(request.Lead).Was.CreatedAt)
 		leaves.lead.ContactUID = d.joinOf(request.Lead).Was.ContactUID
@@ -87,7 +91,6 @@ func (s State) Split(
 		leaves = d.fold(s.ID, nil, moves, false)
 		leaves.lead.ContactUID = ids.Contact
 	}
-	gone := append([]string{leavesID}, joined...)
 	field := request.field()
 	if stays.lead.Phase != Live || leaves.lead.Phase != Live {
 		return Split{}, oneError(field, "must leave the lead at least one arrival, and take at least one")
@@ -98,12 +101,10 @@ func (s State) Split(
 			return Split{}, oneError(field, "must leave each lead a phone or email of its own")
 		}
 	}
-	stays.lead.Joined = slices.DeleteFunc(slices.Clone(s.Joined), func(id string) bool {
-		return slices.Contains(gone, id)
-	})
+	stays.lead.Joined = stillJoined
 	stays.lead.dated(s.CreatedAt)
 	stays.lead.ContactUID, stays.lead.Origins = s.ContactUID, s.Origins
-	stays.lead.Consents = d.consents(append([]string{s.ID}, stays.lead.Joined...), remains, true)
+	stays.lead.Consents = d.consents(append([]string{s.ID}, stillJoined...), remains, true)
 	leaves.lead.Consents = d.consents(gone, moves, false)
 	stays.lead.OpportunityID = orNew(stays.lead, s.OpportunityID, opportunity)
 	leaves.lead.Joined = joined
@@ -183,7 +184,8 @@ func (s *State) dated(created time.Time) {
 	}
 }
 
-// side is one of the leads of a split while it is folded.
+// side is one of the leads of a split while it is folded. Before its first arrival the lead is not created, and has
+// what was changed by hand.
 type side struct {
 	lead     State
 	statusAt time.Time
@@ -413,17 +415,21 @@ func (d *division) fold(id string, joined []string, has func(event string) bool,
 			if !has(fact.ID.String()) || fact.Erased {
 				break
 			}
-			if leads[on] == nil {
-				d.arrive(leads, on, fact, d.begin(data))
+			if !leads[on].arrived() {
+				d.arrive(leads, on, fact, d.begin(data, leads[on]))
 				break
 			}
 			leads[on].apply(fact, data.Status)
 		case event.LeadUpdated:
-			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {
-				leads[on].apply(fact, data.Status)
+			if fact.Erased || !slices.Contains(byHand, on) {
+				break
 			}
+			if leads[on] == nil {
+				leads[on] = &side{lead: State{NameDerived: true}}
+			}
+			leads[on].apply(fact, data.Status)
 		case event.LeadReleased:
-			if leads[on] != nil && !fact.Erased && slices.Contains(byHand, on) {
+			if leads[on].arrived() && !fact.Erased && slices.Contains(byHand, on) {
 				leads[on].release(fact, data)
 			}
 		case event.LeadJoined:
@@ -455,14 +461,14 @@ func (d *division) whole(leads map[string]*side, id string) side {
 	if len(order) == 0 {
 		return side{}
 	}
-	whole := *leads[order[0]]
 	for _, other := range order[1:] {
-		whole.lead.join(&event.Fact{At: whole.lead.UpdatedAt}, &event.LeadJoined{
-			From: other, Was: leads[other].lead.snapshot(),
-		})
+		d.join(leads, order[0], other, event.Fact{At: leads[order[0]].lead.UpdatedAt})
 	}
-	return whole
+	return *leads[order[0]]
 }
+
+// arrived reports whether the side has an arrival.
+func (s *side) arrived() bool { return s != nil && s.lead.Phase == Live }
 
 // apply folds a fact that changes a lead.
 func (s *side) apply(fact event.Fact, status string) {
@@ -488,13 +494,23 @@ func (s *State) drop(phone, email string) {
 // arrive begins a lead with its first arrival.
 func (d *division) arrive(leads map[string]*side, on string, fact event.Fact, created event.LeadCreated) {
 	fact.Data = created
-	leads[on] = &side{Evolve(State{}, fact), created.SeenAt(fact.At)}
+	statusAt := created.SeenAt(fact.At)
+	if byHand := leads[on]; byHand != nil && byHand.lead.Status == created.Status {
+		statusAt = byHand.statusAt
+	}
+	leads[on] = &side{Evolve(State{}, fact), statusAt}
 }
 
-// begin returns the creation of a lead whose first arrival merged into another.
-func (d *division) begin(merged event.LeadMerged) event.LeadCreated {
+// begin returns the creation of a lead whose first arrival merged into another. What was changed by hand before it
+// stays, unless the arrival has a value; byHand is nil for nothing.
+func (d *division) begin(merged event.LeadMerged, byHand *side) event.LeadCreated {
+	var begun State
+	if byHand != nil {
+		begun = byHand.lead
+	}
+	begun.set(&merged.LeadFields)
 	created := event.LeadCreated{
-		LeadFields: merged.LeadFields, Source: merged.Source, Metadata: merged.Metadata, IP: merged.IP,
+		LeadFields: begun.LeadFields, Source: merged.Source, Metadata: merged.Metadata, IP: merged.IP,
 		UserAgent: merged.UserAgent, VisitorID: merged.VisitorID, Changed: merged.Changed, Purposes: merged.Purposes,
 		ArrivalRef: merged.ArrivalRef,
 	}
@@ -510,7 +526,7 @@ func (d *division) begin(merged event.LeadMerged) event.LeadCreated {
 	return created
 }
 
-// join makes one lead part of another, as a join does.
+// join makes one lead part of another, as a join does. What was changed by hand of a lead without an arrival stays.
 func (d *division) join(leads map[string]*side, into, from string, fact event.Fact) {
 	joins := leads[from]
 	delete(leads, from)
@@ -518,7 +534,16 @@ func (d *division) join(leads map[string]*side, into, from string, fact event.Fa
 	case joins == nil:
 	case target == nil:
 		leads[into] = joins
+	case !target.arrived() && joins.arrived():
+		if target.lead.Status != "" {
+			joins.statusAt = target.statusAt
+		}
+		joins.lead.set(&target.lead.LeadFields)
+		leads[into] = joins
 	default:
+		if target.lead.Status == "" {
+			target.statusAt = joins.statusAt
+		}
 		target.lead.join(&fact, &event.LeadJoined{From: from, Was: joins.lead.snapshot()})
 	}
 }

@@ -47,7 +47,7 @@ func (s State) Update(
 	// errors.
 	if empty := body != nil && len(body) == 0; !empty && len(r.body) == 0 && r.wrong == nil {
 		r.wrong.Add("body",
-			"must give "+strings.Join(changeableNames[:len(changeableNames)-1], ", ")+" or customFields")
+			"must have at least one of "+strings.Join(changeableNames[:len(changeableNames)-1], ", ")+" and customFields")
 	}
 	updated.Changed = s.changedBy(updated)
 	return updated, r.wrong.Err()
@@ -88,7 +88,7 @@ func (r *reader) customChanges(s State) (set map[string]jsontext.Value, removed 
 		r.wrong.Add(key, tooManyCustom)
 	}
 	if !fitTogether(members) {
-		r.wrong.Add(key, "must be at most 700 KiB in all")
+		r.wrong.Add(key, "must be at most 700 KiB in total")
 	}
 	if len(members) == 0 {
 		return nil, removed

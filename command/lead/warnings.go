@@ -26,7 +26,7 @@ func (r *reader) unlessIgnored(key, value string, ignored bool) string {
 func (r *reader) warnSource(given jsontext.Value) {
 	if name, ok := text(given); !empty(given) && !(ok && Canonical(name)) {
 		r.warnings.Add("metadata."+keySource, field.UnknownSource,
-			"is stored as "+DefaultSource+", for it is none of "+strings.Join(CanonicalSources(), ", "))
+			"was stored as "+DefaultSource+", because it is none of "+strings.Join(CanonicalSources(), ", "))
 	}
 }
 
@@ -69,9 +69,9 @@ func isEmail(text string) bool {
 
 // pathOf returns where the body has a custom field.
 func (r *reader) pathOf(key string) string {
-	for _, place := range customAliases {
-		if members, err := Members(r.body[place]); err == nil && !empty(members[key]) {
-			return place + "." + key
+	for _, alias := range customAliases {
+		if members, err := Members(r.body[alias]); err == nil && !empty(members[key]) {
+			return alias + "." + key
 		}
 	}
 	return key

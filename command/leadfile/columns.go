@@ -44,7 +44,7 @@ type Columns struct {
 	country          []int                   // of the phone, then of the person
 	custom, metadata []int
 	consents         []int
-	dates            dateOrder
+	dates            DateOrder
 	now              time.Time
 }
 
@@ -75,7 +75,7 @@ func MapColumns(header []string, options Options) (*Columns, error) {
 			col.field = deliveryID
 		case c.Provider == Meta && field == contact.FieldStatus: // of Meta's own list
 			col.field, col.asIs = customFields+"."+col.key, true
-		case field == contact.FieldNotPerson, strings.HasSuffix(plain(name), "id") && field == "":
+		case field == contact.FieldNotPerson, field == contact.FieldNotLead, strings.HasSuffix(plain(name), "id") && field == "":
 			col.field, col.asIs = customFields+"."+col.key, true
 		case consentPart(name) != "" && lead.Length(purposeIn(name)) <= lead.MaxPurpose:
 			col.field = consentPart(name) + "." + purposeIn(name)
@@ -114,7 +114,7 @@ func unique(header []string) []string {
 
 // uniqueKey returns the key of a custom field for the name of a column: without control characters, at most as long as
 // keys may be, and not taken.
-func uniqueKey(name string, taken map[string]bool) string {
+func uniqueKey(name string, used map[string]bool) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -125,11 +125,11 @@ func uniqueKey(name string, taken map[string]bool) string {
 		name = "column"
 	}
 	key := cutText(name, lead.MaxCustomKey)
-	for n := 2; taken[key]; n++ {
+	for n := 2; used[key]; n++ {
 		suffix := fmt.Sprintf(" (%d)", n)
 		key = cutText(name, lead.MaxCustomKey-len(suffix)) + suffix
 	}
-	taken[key] = true
+	used[key] = true
 	return key
 }
 

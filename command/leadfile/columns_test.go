@@ -132,6 +132,7 @@ func TestColumns_ContactOfOneCell(t *testing.T) {
 		warnings    []string
 	}{
 		"an empty cell of the first": {"Mobile,Phone", "9876543210| ", rules, `{"phone":"+919876543210"}`, nil},
+		"a number with decimals":     {"Mobile", "9876543210.00", rules, `{"phone":"+919876543210"}`, nil},
 		"a placeholder of the first": {"Mobile,Phone", "N/A|9876543210", rules, `{"phone":"+919876543210"}`, nil},
 		"one that cannot be used": {
 			"Mobile,Phone", "call me|9876543210", rules,

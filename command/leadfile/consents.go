@@ -96,7 +96,7 @@ func (b *builder) readConsents() {
 			continue
 		}
 		if taken {
-			b.keep(i, cell)
+			b.addCustom(i, cell)
 			continue
 		}
 		granted, known := contact.Granted(cell)
@@ -110,9 +110,9 @@ func (b *builder) readConsents() {
 		case !known && contact.Placeholder(cell):
 		case !known:
 			b.warn(i, field.ConsentUnreadable, "is neither yes nor no, and is kept as a custom field")
-			b.keep(i, cell)
+			b.addCustom(i, cell)
 		case col.optOut && !granted: // no consent is given by it
-			b.keep(i, cell)
+			b.addCustom(i, cell)
 		case before == nil:
 			given = append(given, givenConsent{Purpose: col.purpose, Granted: granted != col.optOut, Method: "import"})
 		default:
@@ -125,7 +125,7 @@ func (b *builder) readConsents() {
 		switch {
 		case col.part == "" || strings.TrimSpace(cell) == "":
 		case of == nil || taken:
-			b.keep(i, cell)
+			b.addCustom(i, cell)
 		case col.part == consentText:
 			of.Text = b.shortened(b.columns[i].name, cell, lead.MaxConsentText)
 		default:

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// dateOrder is how the dates of a column are written that begin with neither the year nor the name of a month.
-type dateOrder struct{ monthFirst bool }
+// DateOrder is how the dates of a column are written that begin with neither the year nor the name of a month.
+type DateOrder struct{ MonthFirst bool }
 
 var (
 	// clock is the time of a day, with its zone.
@@ -29,12 +29,13 @@ var (
 
 // parse reads when a person came: a date, with or without a time, or seconds or milliseconds since 1970. Without a
 // zone it is in UTC. One before 1990 or after now is wrong: spreadsheets write 1900 for a cell without a date.
-func (o dateOrder) parse(text string, now time.Time) (time.Time, bool) {
-	at, ok := o.read(text)
+func (o DateOrder) parse(text string, now time.Time) (time.Time, bool) {
+	at, ok := o.Date(text)
 	return at.UTC(), ok && at.Year() >= 1990 && at.Before(now.Add(24*time.Hour))
 }
 
-func (o dateOrder) read(text string) (time.Time, bool) {
+// Date reads a date, with or without a time, as parse does but of any year.
+func (o DateOrder) Date(text string) (time.Time, bool) {
 	if len(text) < len("1/2/06") || len(text) > 100 {
 		return time.Time{}, false
 	}
@@ -55,7 +56,7 @@ func (o dateOrder) read(text string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	own := dayFirst
-	if o.monthFirst {
+	if o.MonthFirst {
 		own = monthFirst
 	}
 	for _, layouts := range [][]string{dayLayouts[:], own[:]} {
@@ -96,41 +97,76 @@ func cutClock(text string) (date string, sinceMidnight time.Duration, zone *time
 	if hour > 23 || minute > 59 || second > 59 {
 		return "", 0, nil, false
 	}
+	if zone, ok = zoneOf(part(6)); !ok {
+		return "", 0, nil, false
+	}
 	fraction, _ := strconv.Atoi((part(4) + "000000000")[:9])
 	date = strings.Join(strings.Fields(text[:at[0]]+" "+text[at[1]:]), " ")
 	return date, hour*time.Hour + minute*time.Minute + second*time.Second + time.Duration(fraction),
-		zoneOf(part(6)), true
+		zone, true
 }
 
-// zoneOf returns the zone of an offset such as +05:30. Names of zones are ambiguous, but for those of the time of
-// reference.
-func zoneOf(text string) *time.Location {
-	text = strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(text, "GMT"), "UTC"), ":", "")
-	if at, err := time.Parse("-0700", text); err == nil {
-		_, offset := at.Zone()
-		return time.FixedZone("", offset)
+// zones are the offsets, in minutes, of names of zones: those of RFC 5322 (4.3), and others with one meaning. IST is
+// India's, as most who write it mean. A time of any other zone is wrong: hours off, a touch is of another day.
+var zones = map[string]int{
+	"": 0, "Z": 0, "UT": 0, "UTC": 0, "GMT": 0,
+	"EST": -5 * 60, "EDT": -4 * 60, "CST": -6 * 60, "CDT": -5 * 60, "MST": -7 * 60, "MDT": -6 * 60, "PST": -8 * 60,
+	"PDT": -7 * 60,
+	"WET": 0, "WEST": 60, "CET": 60, "CEST": 2 * 60, "EET": 2 * 60, "EEST": 3 * 60, "MSK": 3 * 60, "SAST": 2 * 60,
+	"EAT": 3 * 60, "IST": 5*60 + 30, "PKT": 5 * 60, "NPT": 5*60 + 45, "WIB": 7 * 60, "SGT": 8 * 60, "HKT": 8 * 60,
+	"JST": 9 * 60, "KST": 9 * 60, "AEST": 10 * 60, "AEDT": 11 * 60, "NZST": 12 * 60, "NZDT": 13 * 60, "BRT": -3 * 60,
+}
+
+// zoneOf returns the zone of an offset such as +05:30, or of a name that is known.
+func zoneOf(text string) (*time.Location, bool) {
+	if minutes, known := zones[text]; known {
+		return time.FixedZone("", minutes*60), true
 	}
-	return time.UTC
+	text = strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(text, "GMT"), "UTC"), ":", "")
+	at, err := time.Parse("-0700", text)
+	if err != nil {
+		return nil, false
+	}
+	_, offset := at.Zone()
+	return time.FixedZone("", offset), true
 }
 
 // orderOf returns the order of numbers that most dates of a column have; by default that of the region.
-func orderOf(dates []string, region string) dateOrder {
-	days, months := 0, 0
+func orderOf(dates []string, region string) DateOrder {
+	days, months, _ := countOrders(dates)
+	if days == months {
+		return DateOrder{MonthFirst: region == "US"}
+	}
+	return DateOrder{MonthFirst: months > days}
+}
+
+// KnownOrder returns the order of numbers that the dates of a column have. Known is false if there is a date that is
+// another one in the other order, and no date shows which.
+func KnownOrder(dates []string) (order DateOrder, known bool) {
+	days, months, ambiguous := countOrders(dates)
+	return DateOrder{MonthFirst: months > days}, days != months || ambiguous == 0
+}
+
+// countOrders counts the dates that begin with the day, those that begin with the month, and those that may do either
+// and would be another day.
+func countOrders(dates []string) (days, months, ambiguous int) {
 	for _, text := range dates {
 		date, _, _, _ := cutClock(text)
 		parts := numeric.FindStringSubmatch(date)
 		if parts == nil {
 			continue
 		}
-		if first, _ := strconv.Atoi(parts[1]); first > 12 {
+		first, _ := strconv.Atoi(parts[1])
+		second, _ := strconv.Atoi(parts[2])
+		if first > 12 {
 			days++
 		}
-		if second, _ := strconv.Atoi(parts[2]); second > 12 {
+		if second > 12 {
 			months++
 		}
+		if first <= 12 && second <= 12 && first != second {
+			ambiguous++
+		}
 	}
-	if days == months {
-		return dateOrder{monthFirst: region == "US"}
-	}
-	return dateOrder{monthFirst: months > days}
+	return days, months, ambiguous
 }

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// withoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a
+// WithoutGuard removes what spreadsheets and exports put around a cell so that it is not read as a number or a
 // formula: ="…", and an apostrophe before a formula or digits, also in a part of the cell.
-func withoutGuard(cell string) string {
+func WithoutGuard(cell string) string {
 	if inside, ok := strings.CutPrefix(cell, `="`); ok && strings.HasSuffix(inside, `"`) {
 		return strings.ReplaceAll(inside[:len(inside)-1], `""`, `"`)
 	}

@@ -48,7 +48,7 @@ func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
 		plain: map[string]string{}, metadata: map[string]jsontext.Value{}, custom: map[string]jsontext.Value{},
 	}
 	for i, cell := range cells {
-		b.cells[i] = withoutGuard(cell)
+		b.cells[i] = WithoutGuard(cell)
 	}
 	if err := b.objects(); err != nil {
 		return Record{}, err
@@ -77,7 +77,7 @@ func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
 	b.readConsents()
 	b.campaign()
 	for _, i := range c.custom {
-		b.keep(i, b.cells[i])
+		b.addCustom(i, b.cells[i])
 	}
 	return b.record(), nil
 }
@@ -127,7 +127,7 @@ func (b *builder) objects() error {
 func (b *builder) contacts() {
 	country := ""
 	for _, i := range b.country {
-		if b.keep(i, b.cells[i]); country == "" && contact.RegionOf(b.cells[i]) != "" {
+		if b.addCustom(i, b.cells[i]); country == "" && contact.RegionOf(b.cells[i]) != "" {
 			country = b.cells[i]
 		}
 	}
@@ -188,12 +188,12 @@ func (b *builder) set(kind contact.Field, found chosen, none bool) {
 	}
 	for _, i := range found.wrong {
 		b.warn(i, field.ValueUnreadable, "cannot be used as "+string(kind)+", and is kept as a custom field")
-		b.keep(i, b.cells[i])
+		b.addCustom(i, b.cells[i])
 	}
 }
 
-// wholeNumber is a number that a program has written with a decimal.
-var wholeNumber = regexp.MustCompile(`^(\d+)\.0$`)
+// wholeNumber is a number that a program has written with decimals.
+var wholeNumber = regexp.MustCompile(`^(\d+)\.0+$`)
 
 // chosen is the contact of a kind, and the columns with values that cannot be used.
 type chosen struct {
@@ -218,7 +218,7 @@ func (b *builder) contact(columns []int, read func(text string) (string, reading
 			case found.value == "":
 				found.value = value
 			case value != found.value:
-				b.keep(i, cell)
+				b.addCustom(i, cell)
 			}
 			continue
 		}
@@ -252,9 +252,9 @@ func (b *builder) contact(columns []int, read func(text string) (string, reading
 			found.wrong = append(found.wrong, i)
 		case anyWrong:
 			b.warn(i, field.ValueUnreadable, "has a part that cannot be used, and that is kept as a custom field")
-			b.keep(i, strings.Join(further, "; "))
+			b.addCustom(i, strings.Join(further, "; "))
 		case len(further) > 0:
-			b.keep(i, strings.Join(further, "; "))
+			b.addCustom(i, strings.Join(further, "; "))
 		}
 	}
 	return found
@@ -272,7 +272,7 @@ func (b *builder) names() {
 			if name != "" && n == 0 && b.plain["name"] == "" {
 				parts = append(parts, name)
 			} else if name != "" {
-				b.keep(i, b.cells[i])
+				b.addCustom(i, b.cells[i])
 			}
 		}
 	}
@@ -285,12 +285,12 @@ func (b *builder) name(i int, cell string) {
 	name := contact.ParseName(cell)
 	switch {
 	case name == "" && !contact.Placeholder(cell):
-		b.warn(i, field.NotAName, "is no name, and was taken as absent")
+		b.warn(i, field.NotAName, "is not a name, and was taken as absent")
 	case name == "":
 	case b.plain["name"] == "":
 		b.setName(b.columns[i].name, name)
 	default:
-		b.keep(i, cell)
+		b.addCustom(i, cell)
 	}
 }
 
@@ -318,9 +318,9 @@ func (b *builder) first(name contact.Field, code string, read func(cell string) 
 		switch {
 		case !usable:
 			b.warn(i, code, "cannot be used as "+string(name)+", and is kept as a custom field")
-			b.keep(i, b.cells[i])
+			b.addCustom(i, b.cells[i])
 		case b.plain[string(name)] != "":
-			b.keep(i, b.cells[i])
+			b.addCustom(i, b.cells[i])
 		default:
 			b.plain[string(name)] = value
 		}
@@ -355,7 +355,7 @@ func (b *builder) campaign() {
 		}
 		value := quoted(b.shortened(col.name, cell, lead.MaxCustomValue))
 		if _, exists := b.metadata[key]; exists {
-			b.keep(i, cell)
+			b.addCustom(i, cell)
 			continue
 		}
 		size += len(key) + len(value)
@@ -367,8 +367,8 @@ func (b *builder) campaign() {
 	}
 }
 
-// keep keeps a cell as a custom field.
-func (b *builder) keep(i int, cell string) {
+// addCustom keeps a cell as a custom field.
+func (b *builder) addCustom(i int, cell string) {
 	if strings.TrimSpace(cell) == "" {
 		return
 	}

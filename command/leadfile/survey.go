@@ -24,7 +24,7 @@ type Survey struct {
 	dates   []string
 
 	before, now time.Time
-	old         map[dateOrder]int // by each order of dates, which is known at the end
+	old         map[DateOrder]int // by each order of dates, which is known at the end
 }
 
 // SurveyedColumn is what a column becomes, and what it has.
@@ -49,14 +49,14 @@ func (c *Columns) NewSurvey(rules lead.Rules) *Survey {
 
 // CountOld has rows counted of persons who came before a time.
 func (s *Survey) CountOld(before, now time.Time) {
-	s.before, s.now, s.old = before, now, map[dateOrder]int{}
+	s.before, s.now, s.old = before, now, map[DateOrder]int{}
 }
 
 // addOld counts a row for each order in which its person came before.
 func (s *Survey) addOld(cells []string) {
-	for _, order := range []dateOrder{{}, {monthFirst: true}} {
+	for _, order := range []DateOrder{{}, {MonthFirst: true}} {
 		for _, i := range s.columns.of[contact.FieldReceivedAt] {
-			if at, ok := order.parse(strings.TrimSpace(withoutGuard(cells[i])), s.now); ok {
+			if at, ok := order.parse(strings.TrimSpace(WithoutGuard(cells[i])), s.now); ok {
 				if at.Before(s.before) {
 					s.old[order]++
 				}
@@ -96,7 +96,7 @@ func (s *Survey) Add(cells []string) {
 		if col.Filled++; !sample {
 			continue
 		}
-		cell = withoutGuard(cell)
+		cell = WithoutGuard(cell)
 		if short := cutText(cell, maxExample); len(col.Examples) < examples && !slices.Contains(col.Examples, short) {
 			col.Examples = append(col.Examples, short)
 		}

@@ -267,12 +267,12 @@ func FuzzTable_ContactsStayApart(f *testing.F) {
 			fmt.Fprintf(&text, "p%d@example.com,%s,Asha,987650000%d\n", i, note, i)
 		}
 		damaged := []byte(text.String())
-		for _, place := range []int{int(at), int(at) + int(second)*7} {
-			place %= len(damaged)
-			damaged = slices.Insert(damaged, place, []byte(`"`)...)
+		for _, index := range []int{int(at), int(at) + int(second)*7} {
+			index %= len(damaged)
+			damaged = slices.Insert(damaged, index, []byte(`"`)...)
 			// which row it is must stay recognisable
-			if damage%2 == 1 && !strings.ContainsAny(string(damaged[place+1]), ",\n") {
-				damaged = slices.Delete(damaged, place+1, place+2)
+			if damage%2 == 1 && !strings.ContainsAny(string(damaged[index+1]), ",\n") {
+				damaged = slices.Delete(damaged, index+1, index+2)
 			}
 		}
 		table, err := leadfile.NewTable(bytes.NewReader(damaged), leadfile.Dialect{})

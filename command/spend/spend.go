@@ -2,6 +2,7 @@
 package spend
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -59,6 +60,34 @@ func (s State) Set(rows []event.SpendRow) (changed []event.SpendRow) {
 		}
 	}
 	return changed
+}
+
+// Others returns the rows that set to 0 what the days of rows cost by other keys of their channels: of the same source,
+// or of no source and the same utmSource. They are in the order of days and keys.
+func (s State) Others(rows []event.SpendRow) (others []event.SpendRow) {
+	type channel struct{ day, source, utmSource string }
+	of := func(row event.SpendRow) channel {
+		if row.Source != "" {
+			return channel{row.Day, row.Source, ""}
+		}
+		return channel{row.Day, "", row.UTMSource}
+	}
+	given, channels := make(map[cell]bool, len(rows)), map[channel]bool{}
+	for _, row := range rows {
+		given[cellOf(row)], channels[of(row)] = true, true
+	}
+	for known, amount := range s {
+		row := event.SpendRow{Day: known.day, SpendKey: known.SpendKey, Amount: "0"}
+		if amount != row.Amount && !given[known] && channels[of(row)] {
+			others = append(others, row)
+		}
+	}
+	slices.SortFunc(others, func(a, b event.SpendRow) int {
+		return cmp.Or(strings.Compare(a.Day, b.Day), strings.Compare(a.Source, b.Source),
+			strings.Compare(a.UTMSource, b.UTMSource), strings.Compare(a.UTMMedium, b.UTMMedium),
+			strings.Compare(a.UTMCampaign, b.UTMCampaign))
+	})
+	return others
 }
 
 // Parse reads the member rows of a body. The error is field.Errors.
@@ -162,7 +191,7 @@ func (p *parser) object(at string, raw jsontext.Value, names ...string) (map[str
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		if !slices.Contains(names, name) {
-			p.wrong.Add(at+"."+lead.ShownKey(name), "is not known here")
+			p.wrong.Add(at+"."+lead.ShownKey(name), "is not a known field")
 		}
 	}
 	return members, true

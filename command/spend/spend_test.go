@@ -46,15 +46,15 @@ func TestParse_Errors(t *testing.T) {
 		`[` + row(`20261128`, key, `1`) + `]`:                                     "rows[0].day must be a day such as 2026-01-31",
 		`[` + row(day, key, `-1`) + `]`:                                           "rows[0].amount must not be negative",
 		`[` + row(day, key, `1.23456`) + `]`:                                      "rows[0].amount must have at most 4 decimals",
-		`[` + row(day, key, `"much"`) + `]`:                                       "rows[0].amount is not a number",
+		`[` + row(day, key, `"much"`) + `]`:                                       "rows[0].amount is not a number such as 1250.50",
 		`[` + row(day, key, `null`) + `]`:                                         "rows[0].amount must be a decimal such as 12.50",
 		`[` + row(day, `"a"`, `1`) + `]`:                                          "rows[0].key must be an object",
 		`[` + row(day, `{"utmSource":" "}`, `1`) + `]`:                            "rows[0].key must have one to four of source, utmSource, utmMedium and utmCampaign",
 		`[` + row(day, `{"utmSource":1}`, `1`) + `]`:                              "rows[0].key.utmSource must be a text; rows[0].key must have one to four of source, utmSource, utmMedium and utmCampaign",
-		`[` + row(day, `{"utmTerm":"a","source":"api"}`, `1`) + `]`:               "rows[0].key.utmTerm is not known here",
+		`[` + row(day, `{"utmTerm":"a","source":"api"}`, `1`) + `]`:               "rows[0].key.utmTerm is not a known field",
 		`[` + row(day, `{"utmMedium":"`+strings.Repeat("ü", 201)+`"}`, `1`) + `]`: "rows[0].key.utmMedium must have at most 200 characters",
 		`[` + row(day, key, `1`) + `,` + row(day, key, `2`) + `]`:                 "rows[1] has the day and key of rows[0]",
-		`[{"day":` + day + `,"key":` + key + `,"amount":1,"currency":"EUR"},{}]`:  "rows[0].currency is not known here",
+		`[{"day":` + day + `,"key":` + key + `,"amount":1,"currency":"EUR"},{}]`:  "rows[0].currency is not a known field",
 	} {
 		_, err := parse(rows)
 		require.ErrorContains(t, err, "validation failed: "+want, "%.100s", rows)
@@ -80,4 +80,27 @@ func TestState_SetKeepsWhatIsTheSame(t *testing.T) {
 	require.Empty(t, s.Set(second))
 	require.Equal(t, first[:1], s.Set(first), "an earlier amount is set again")
 	require.Equal(t, s, Evolve(s, event.Fact{Data: event.StorageLow{}}))
+}
+
+func TestState_OthersOfTheSameDaysAndChannels(t *testing.T) {
+	t.Parallel()
+	row := func(day, source, utmSource, campaign, amount string) event.SpendRow {
+		return event.SpendRow{
+			Day: day, SpendKey: event.SpendKey{Source: source, UTMSource: utmSource, UTMCampaign: campaign}, Amount: amount,
+		}
+	}
+	s := Evolve(nil, event.Fact{Data: event.SpendSet{Rows: []event.SpendRow{
+		row("2026-11-27", "google_ad", "", "renamed", "5"), row("2026-11-27", "google_ad", "google", "b", "1"),
+		row("2026-11-27", "google_ad", "", "kept", "2"), row("2026-11-27", "google_ad", "", "none", "0"),
+		row("2026-11-26", "google_ad", "", "renamed", "5"), row("2026-11-27", "facebook_ad", "", "renamed", "5"),
+		row("2026-11-27", "", "news", "a", "1"), row("2026-11-27", "", "mail", "a", "1"),
+	}}})
+	require.Equal(t, []event.SpendRow{
+		row("2026-11-27", "", "news", "a", "0"), row("2026-11-27", "google_ad", "", "renamed", "0"),
+		row("2026-11-27", "google_ad", "google", "b", "0"),
+	}, s.Others([]event.SpendRow{
+		row("2026-11-27", "google_ad", "", "kept", "3"), row("2026-11-27", "google_ad", "", "new", "5"),
+		row("2026-11-27", "", "news", "b", "1"),
+	}))
+	require.Empty(t, State(nil).Others([]event.SpendRow{row("2026-11-27", "google_ad", "", "kept", "3")}))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -41,6 +42,17 @@ func TestValue_Format(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, value.Reveal(), parsed.Reveal())
 	require.Equal(t, value.Hash(), parsed.Hash())
+}
+
+// Callers keep values of this form, and logs their hashes.
+func TestValue_Golden(t *testing.T) {
+	t.Parallel()
+	const golden = "leadlog_01KAHQ5V8M3N6R9T2W4Y7Z0B1Cabcdefghijklmnopqrstuvwxyz0123450oGWGH"
+	parsed, err := ParseValue(golden)
+	require.NoError(t, err)
+	require.Equal(t, someID, parsed.TokenID())
+	hash := parsed.Hash()
+	require.Equal(t, "26662176cf3c0d32f968b5a293d49ed8fee9669cb2b2ffa38980e22883bb79a2", hex.EncodeToString(hash[:]))
 }
 
 func TestValue_Checksum(t *testing.T) {

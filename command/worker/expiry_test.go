@@ -18,13 +18,9 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/sealbox"
-	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
 	"github.com/leadlog/leadlog/projection/verify"
-	"github.com/leadlog/leadlog/projection/view"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -131,13 +127,8 @@ func TestTokenExpiry_ShortLivedTokenNotAnnounced(t *testing.T) {
 func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
-	log := slog.New(slog.DiscardHandler)
-	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
-	require.NoError(t, err)
-	vault := sealed.NewVault(w.Pool, box)
-	store := sealed.Wrap(w.Store, vault, true, log)
-	runner, err := projection.New(projection.Options{URL: w.URL, Store: store, Projectors: view.All(), Log: log})
-	require.NoError(t, err)
+	log, store := slog.New(slog.DiscardHandler), w.Seal(t)
+	runner := w.Runner(t)
 	projectiontest.Run(t, runner)
 
 	now := projectiontest.Start.AddDate(2, 0, 0)
@@ -227,12 +218,8 @@ func TestVisitorExpiry_ForgetsExpired(t *testing.T) {
 func TestArrivalExpiry_DeletesContent(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
-	log := slog.New(slog.DiscardHandler)
-	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
-	require.NoError(t, err)
-	store := sealed.Wrap(w.Store, sealed.NewVault(w.Pool, box), true, log)
-	runner, err := projection.New(projection.Options{URL: w.URL, Store: store, Projectors: view.All(), Log: log})
-	require.NoError(t, err)
+	log, store := slog.New(slog.DiscardHandler), w.Seal(t)
+	runner := w.Runner(t)
 	projectiontest.Run(t, runner)
 
 	now := projectiontest.Start.AddDate(0, 2, 0)

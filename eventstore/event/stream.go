@@ -31,8 +31,8 @@ func IntakeStream(id string) string { return IntakePrefix + id }
 // AccountStream names the history of one account's plan and settings.
 func AccountStream(id string) string { return AccountPrefix + id }
 
-// SpendStream names the history of what an account's advertising cost.
-func SpendStream(account string) string { return SpendPrefix + account }
+// SpendStream names the history of what an account's advertising cost on the days of a month, such as 2026-01.
+func SpendStream(account, month string) string { return SpendPrefix + account + "-" + month }
 
 // VisitorStream names the activities of one visitor of an account's site, by a hash, because the visitor's id may be
 // personal.

@@ -125,6 +125,7 @@ type arrivalPage struct {
 	IntakeName string
 	Kept       bool // the raw body is stored
 	Raw        *query.ArrivalRaw
+	Revealed   bool           // Raw is shown, which the account does not do by itself
 	Fields     []arrivalField // to correct
 	Wrong      field.Errors   // with the corrected ones
 	Fetching   bool
@@ -139,24 +140,18 @@ func (a arrivalPage) Waiting() bool {
 // arrivalField is a field of a lead that can be set instead of the posted one.
 type arrivalField struct{ Name, Value, Wrong string }
 
-func (v *visit) arrival() (screen, error) { return v.arrivalScreen(nil, nil, nil) }
+func (v *visit) arrival() (screen, error) { return v.arrivalScreen(false, nil, nil) }
 
-// revealArrival shows the raw body of an arrival. The access is recorded before the answer.
-func (v *visit) revealArrival() (screen, error) {
-	return v.arrivalScreen(func(shown *arrivalPage, of query.ArrivalShown) error {
-		if of.Raw == nil {
-			return nil
-		}
-		shown.Raw = of.Raw
-		return v.Commands.Reveal(v.ctx, command.Reveal{
-			Caller: v.caller, What: command.RevealArrival, ArrivalID: of.ArrivalID,
-		})
-	}, nil, nil)
-}
+// revealArrival shows the raw body of an arrival.
+func (v *visit) revealArrival() (screen, error) { return v.arrivalScreen(true, nil, nil) }
 
-func (v *visit) arrivalScreen(
-	more func(*arrivalPage, query.ArrivalShown) error, values map[string]string, faults field.Errors,
-) (screen, error) {
+// arrivalScreen shows the raw body of an arrival if it is revealed, or if the account's maskInConsole is off. The access
+// is recorded before the answer.
+func (v *visit) arrivalScreen(reveal bool, values map[string]string, faults field.Errors) (screen, error) {
+	mask, err := v.masker()
+	if err != nil {
+		return screen{}, err
+	}
 	of, err := v.Query.Arrival(v.ctx, v.identity.Account, v.id("id"))
 	if err != nil {
 		return screen{}, missing(err, arrival.ErrNotFound)
@@ -181,8 +176,13 @@ func (v *visit) arrivalScreen(
 	for _, name := range lead.FieldNames() {
 		shown.Fields = append(shown.Fields, arrivalField{name, values[name], fault(reasons, name)})
 	}
-	if more != nil {
-		if err := more(&shown, of); err != nil {
+	// an update of the page has no body, nor has an answer to HEAD
+	if of.Raw != nil && (reveal || mask.revealed) && !wantsStream(v.r) && v.r.Method != http.MethodHead {
+		shown.Raw, shown.Revealed = of.Raw, !mask.revealed
+		err := v.Commands.Reveal(v.ctx, command.Reveal{
+			Caller: v.caller, What: command.RevealArrival, ArrivalID: of.ArrivalID,
+		})
+		if err != nil {
 			return screen{}, err
 		}
 	}
@@ -220,7 +220,7 @@ func (v *visit) resubmitArrival() (screen, error) {
 	}
 	captured, err := v.Commands.ResubmitArrival(v.ctx, cmd)
 	if faults, ok := wrong(err); ok {
-		return v.arrivalScreen(nil, values, faults)
+		return v.arrivalScreen(false, values, faults)
 	}
 	refused, isRefused := errors.AsType[*command.LeadRefused](err)
 	switch {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/attribution"
 	"github.com/leadlog/leadlog/command/field"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -28,6 +29,12 @@ func (p attributionPage) Named(key string) string {
 		return words(key)
 	}
 	return key
+}
+
+// Costs reports whether advertising cost anything on the days of the report.
+func (p attributionPage) Costs() bool {
+	cost := p.Report.Total.Cost
+	return cost != "" && cost != query.Unknown
 }
 
 // stepBar is a step of the paths that led to conversions, drawn as a bar.
@@ -78,10 +85,14 @@ func (v *visit) attribution() (screen, error) {
 	shown.Steps = stepBars(steps, filter.By)
 	page.data = shown
 	since, until := stamp(filter.Since), stamp(filter.Until)
+	cost, program := "", "report attribution"
+	if shown.Costs() {
+		cost, program = "true", program+" --cost"
+	}
 	page.calls = v.calls(
 		v.get("leads:read", "These credits", "/api/v1/crm/attribution", "model", model, "by", by, "since", since,
-			"until", until, "asOf", asOf),
-		v.program("leads:read", "As a report with its proof", "report attribution", "--model", model, "--by", by,
+			"until", until, "cost", cost, "asOf", asOf),
+		v.program("leads:read", "As a report with its proof", program, "--model", model, "--by", by,
 			"--since", since, "--until", until, "--as-of", asOf,
 			"--out", "report.json"))
 	return page, nil
@@ -95,21 +106,29 @@ func (v *visit) attributionFilter(p *params) (query.AttributionFilter, error) {
 			Model: p.model(), Since: span.Since, Until: span.Until, Window: attribution.DefaultWindow,
 			HalfLife: attribution.DefaultHalfLife,
 		},
-		By: attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
+		By:   attribution.Key(cmp.Or(p.oneOf("by", attribution.Keys()...), string(attribution.BySource))),
+		Cost: true,
 	}
+	var err error
+	filter.AsOf, err = v.positionAsOf(p)
+	return filter, err
+}
+
+// positionAsOf returns the position that the parameter asOf means, if no parameter is wrong.
+func (v *visit) positionAsOf(p *params) (eventstore.Position, error) {
 	at, err := query.ParseAsOf(p.text("asOf"))
 	if err != nil {
 		p.wrong.Add("asOf", err.Error())
 	}
 	if p.wrong != nil {
-		return filter, nil
+		return 0, nil
 	}
-	filter.AsOf, err = v.Query.PositionAsOf(v.ctx, at)
+	position, err := v.Query.PositionAsOf(v.ctx, at)
 	if errors.Is(err, query.ErrAsOf) {
 		p.wrong.Add("asOf", query.ErrAsOf.Error())
-		err = nil
+		return 0, nil
 	}
-	return filter, err
+	return position, err
 }
 
 // model reads a model of attribution, the last touch by default.

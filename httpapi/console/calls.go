@@ -40,6 +40,11 @@ func (v *visit) post(scope, about, path string, body any) call {
 	return v.sending("", scope, about, path, body)
 }
 
+// put likewise sets things.
+func (v *visit) put(scope, about, path string, body any) call {
+	return v.sending("-X PUT ", scope, about, path, body)
+}
+
 // patch likewise changes a thing.
 func (v *visit) patch(scope, about, path string, body any) call {
 	return v.sending("-X PATCH ", scope, about, path, body)

@@ -56,8 +56,8 @@ type column struct {
 // part has its coordinates as text, because a page may have more than a thousand parts and a template is slow for each
 // value.
 type part struct {
-	Class string
-	Place template.HTMLAttr
+	Class     string
+	Rectangle template.HTMLAttr
 }
 
 type line struct {
@@ -115,7 +115,7 @@ func newChart(s series) chart {
 			Name: intervalName(s.interval, day), Total: totals[day],
 		}
 		one.Middle = one.x + one.width/2
-		one.Reach = place(chartLeft+float64(i)*pitch, pitch, chartTop, floor-chartTop)
+		one.Reach = rectangle(chartLeft+float64(i)*pitch, pitch, chartTop, floor-chartTop)
 		if i%max(1, len(s.steps)/10) == 0 {
 			one.Label = day.Format("2 Jan")
 		}
@@ -169,7 +169,7 @@ func (c *column) stack(parts []query.DayCount, order []legend, top int, count fu
 				c.Counts[i] = count(p)
 				height := (floor - chartTop) * float64(c.Counts[i]) / float64(top)
 				y -= height
-				c.Parts = append(c.Parts, part{l.Class, place(c.x, c.width, y, height)})
+				c.Parts = append(c.Parts, part{l.Class, rectangle(c.x, c.width, y, height)})
 			}
 		}
 	}
@@ -206,8 +206,8 @@ func (c chart) Against() string {
 	return changeFrom(c.Total, c.Then) + ", " + c.Before.Days()
 }
 
-// place is where a rectangle is drawn, as its attributes.
-func place(x, width, y, height float64) template.HTMLAttr {
+// rectangle is where a rectangle is drawn, as its attributes.
+func rectangle(x, width, y, height float64) template.HTMLAttr {
 	var attributes []byte
 	for _, a := range []struct {
 		name  string

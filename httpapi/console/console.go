@@ -66,9 +66,9 @@ type Gate interface {
 	Caller(r *http.Request) command.Caller
 	// Secure reports whether the browser uses HTTPS.
 	Secure(r *http.Request) bool
-	// TakeOn counts a request with a session among those in flight, until done is called. The error reports that there
+	// BeginRequest counts a request with a session among those in flight, until done is called. The error reports that there
 	// are too many, in all or of the account.
-	TakeOn(r *http.Request, account string) (done func(), err error)
+	BeginRequest(r *http.Request, account string) (done func(), err error)
 	// Throttle counts a request of a kind against the quotas of an account. Charge charges the bytes that it has
 	// appended.
 	Throttle(r *http.Request, account string, kind quota.Kind) (charge func(), err error)

@@ -290,14 +290,14 @@ func importField(name string) string {
 	} else if is {
 		return "Consent: " + purpose
 	}
-	return cmp.Or(importFields[name], name)
+	return cmp.Or(importFields[name], fieldName(name))
 }
 
+// importFields are the display names of what a column can become besides a lead's fields.
 var importFields = map[string]string{
-	"": "Nothing: left out", "name": "Name", "firstName": "First name", "lastName": "Last name", "phone": "Phone",
-	"email": "Email", "status": "Stage", "leadTemperature": "Temperature", "opportunityValue": "Value",
-	"visitorId": "Visitor", "receivedAt": "When the person came", "country": "Country of the phone",
-	"metadata": "Metadata, as JSON", "customFields": "Custom fields, as JSON", "deliveryId": "Id at the provider",
+	"": "Nothing: left out", "firstName": "First name", "lastName": "Last name", "visitorId": "Visitor",
+	"receivedAt": "When the person came", "country": "Country of the phone", "metadata": "Metadata, as JSON",
+	"customFields": "Custom fields, as JSON", "deliveryId": "Id at the provider",
 }
 
 func sameColumns(a, b leadfile.Options) bool {
@@ -338,7 +338,7 @@ func (v *visit) confirmUndoImport() (screen, error) {
 func (v *visit) undoImport() (screen, error) {
 	id := v.id("id")
 	return v.toImport(id,
-		v.Imports.Begin(v.ctx, v.identity.Account, v.caller.Actor, id, importer.TakeBack, nil))
+		v.Imports.Begin(v.ctx, v.identity.Account, v.caller.Actor, id, importer.UndoTask, nil))
 }
 
 // importOutcome sends the outcome of each row, as CSV. It has lines, ids of leads and reasons, no personal data.

@@ -265,7 +265,7 @@ func (m masker) step(step query.Step, p *params, at eventstore.Revision) stepSho
 	}
 	shown.Released.Old = m.value(step.Released.Field, step.Released.Old)
 	for _, c := range step.Changes {
-		name := cmp.Or(fieldNames[c.Field], c.Field)
+		name := fieldName(c.Field)
 		if c.Key != "" {
 			name = c.Key
 		}

@@ -1,13 +1,16 @@
 package console
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // names are the display names of the identifiers that the API uses for sources, kinds, states, types and views.
 var names = map[string]string{
 	// Sources. Some are kinds of intakes too.
 	"api": "API", "webhook": "Webhook", "website": "Website", "chatbot": "Chatbot", "whatsapp": "WhatsApp",
 	"google_form": "Google Forms", "facebook_ad": "Facebook Ads", "google_ad": "Google Ads",
-	"ai_powered_lead": "AI assistant", "payment_page_drop": "Abandoned payment page",
+	"ai_powered_lead": "AI lead scoring", "payment_page_drop": "Abandoned payment page",
 	"landing": "Landing page", "manual": "Manual entry", "csv_import": "CSV import",
 
 	// Kinds of intakes.
@@ -82,6 +85,9 @@ var fieldNames = map[string]string{
 	"opportunityValue": "Value",
 }
 
+// fieldName returns the display name of a lead's field. That of another name is the name.
+func fieldName(name string) string { return cmp.Or(fieldNames[name], name) }
+
 // settingNames are the display names of the members of an audit record's data.
 var settingNames = map[string]string{
 	"name": "Name", "prefix": "Prefix", "expiresAt": "Expires", "expiresInDays": "Days until expiry",
@@ -104,7 +110,7 @@ var settingNames = map[string]string{
 	"maskInConsole":  "Masked in the console",
 	"tokensSeeLeads": "Tokens see stored fields", "visitorDays": "Days that visitor activity is kept",
 	"quarantine": "Invalid captures are kept", "quarantineDays": "Days that arrivals are kept",
-	"storagePerDay": "Bytes stored per day", "ignoredContacts": "Ignored contacts",
+	"storagePerDay": "Storage per day, in bytes", "ignoredContacts": "Ignored contacts",
 	"sharedAfter": "Contacts are shared after", "notBefore": "Issued before",
 	"leadId": "Lead", "arrivalId": "Arrival", "leads": "Leads", "from": "Joined lead", "into": "New lead",
 	"touches": "Arrivals", "undone": "Join undone", "field": "Field",

@@ -71,6 +71,9 @@ func pages() []page {
 		{get, "/pipeline", leads, quota.Stream, (*visit).pipeline},
 		{get, "/sources", leads, quota.Read, (*visit).sources},
 		{get, "/sources/attribution", leads, quota.Stream, (*visit).attribution},
+		{get, "/sources/spend", leads, quota.Read, (*visit).spend},
+		{post, "/sources/spend", leads + " " + leadsWrite, quota.StreamWrite, (*visit).setSpend},
+		{post, "/sources/spend/file", leads + " " + leadsWrite, quota.StreamWrite, (*visit).uploadSpend},
 
 		{get, "/audit", audit, quota.Read, (*visit).audit},
 		{get, "/audit/trail", audit, quota.Read, (*visit).trail},
@@ -142,6 +145,7 @@ func pages() []page {
 		{get, "/leads", leads, quota.Write, (*visit).exportLeads},
 		{get, "/sources", leads, quota.Read, (*visit).exportReport},
 		{get, "/sources/attribution", leads, quota.Read, (*visit).exportAttribution},
+		{get, "/sources/spend", leads, quota.Read, (*visit).exportSpend},
 		{get, "/sources/history", leads, quota.Write, (*visit).exportSources},
 		{get, "/tokens", tokens, quota.Read, (*visit).exportTokens},
 		{get, "/audit", audit, quota.Read, (*visit).exportAudit},

@@ -105,12 +105,12 @@ type filtered struct {
 // chip is a filter that is set, with the query strings of the list without it, and without any filter.
 type chip struct{ Name, Label, Value, Without, Bare string }
 
-// labels are the display names of filters on their chips.
+// labels are the display names of filters on their chips, besides those by a lead's field.
 var labels = map[string]string{
-	"q": "Search", "status": "Status", "source": "Source", "leadTemperature": "Temperature", "phone": "Phone",
-	"email": "Email", "createdSince": "Created from", "createdUntil": "Created to", "since": "From", "until": "To",
-	"interval": "By", "asOf": "As of", "state": "Status", "intakeId": "Intake", "reason": "Field to correct",
-	"type": "Event", "tokenId": "Token", "shared": "Persons", "actor": "User", "subject": "Object",
+	"q": "Search", "source": "Source", "createdSince": "Created from", "createdUntil": "Created to", "since": "From",
+	"until": "To", "interval": "By", "asOf": "As of", "state": "Status", "intakeId": "Intake",
+	"reason": "Field to correct", "type": "Event", "tokenId": "Token", "shared": "Persons", "actor": "User",
+	"subject": "Object",
 }
 
 // chips are those of the filters that are set.
@@ -123,7 +123,8 @@ func (p *params) chips(names ...string) (set []chip) {
 	for _, name := range names {
 		if value := strings.TrimSpace(p.values.Get(name)); value != "" {
 			set = append(set, chip{
-				name, labels[name], value, cmp.Or(first.with(name, ""), "?"), cmp.Or(bare.with("", ""), "?"),
+				name, cmp.Or(labels[name], fieldName(name)), value,
+				cmp.Or(first.with(name, ""), "?"), cmp.Or(bare.with("", ""), "?"),
 			})
 		}
 	}

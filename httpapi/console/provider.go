@@ -45,9 +45,9 @@ func (v *visit) idTokenCookie(value string, age int) *http.Cookie {
 	}
 }
 
-// keepIDToken stores an ID token in a cookie until the person signs out. A token that is too large for a cookie is not
+// storeIDToken stores an ID token in a cookie until the person signs out. A token that is too large for a cookie is not
 // stored, because most providers end a session without it too.
-func (v *visit) keepIDToken(idToken string) error {
+func (v *visit) storeIDToken(idToken string) error {
 	sealed, err := v.box.Seal([]byte(idToken), []byte(idTokenFor))
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (v *visit) endProvider() (screen, error) {
 	if err := v.begin(v.w, v.r, v.identity); err != nil {
 		return screen{}, err
 	}
-	if err := v.keepIDToken(person.IDToken); err != nil {
+	if err := v.storeIDToken(person.IDToken); err != nil {
 		return screen{}, err
 	}
 	return screen{name: "onward", title: "Signed in", data: onward{"You are signed in.", "Continue", pending.Next}}, nil

@@ -69,7 +69,7 @@ func (v *visit) changeRetention() (screen, error) {
 	}
 	want := account.Settings{RetentionDays: &days, KeepStages: append([]string{}, form["keepStages"]...)}
 	_, position, err := v.Commands.ConfigureAccount(v.ctx, command.ConfigureAccount{
-		Caller: v.caller, AccountID: v.identity.Account, Settings: want, Keep: true,
+		Caller: v.caller, AccountID: v.identity.Account, Settings: want, Patch: true,
 	})
 	if faults, ok := wrong(err); ok {
 		return v.settingsWith(faults, posted)

@@ -115,7 +115,7 @@ func (v *visit) changeSettings() (screen, error) {
 		return screen{}, err
 	}
 	_, position, err := v.Commands.ConfigureAccount(v.ctx, command.ConfigureAccount{
-		Caller: v.caller, AccountID: v.identity.Account, Settings: want, Keep: true,
+		Caller: v.caller, AccountID: v.identity.Account, Settings: want, Patch: true,
 	})
 	if faults, ok := wrong(err); ok {
 		shown.Wrong = faults
@@ -139,7 +139,7 @@ func (v *visit) previewSettings() (screen, error) {
 		return screen{}, err
 	}
 	before := stored.State
-	configured, err := before.Configure(before.Keeping(want), contact.KnownRegion)
+	configured, err := before.Configure(before.Patched(want), contact.KnownRegion)
 	if faults, ok := wrong(err); ok {
 		shown.Wrong = faults
 		return v.identityScreen(shown)

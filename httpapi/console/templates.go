@@ -144,6 +144,7 @@ func functions(base string, a assets) template.FuncMap {
 		"number":      number,
 		"money":       money,
 		"decimal":     decimal,
+		"figure":      figure,
 		"plural":      plural,
 		"plural64":    func(n int64, one string) string { return plural(int(n), one) },
 		"day":         func(t query.Timestamp) string { return time.Time(t).UTC().Format(time.DateOnly) },
@@ -151,7 +152,7 @@ func functions(base string, a assets) template.FuncMap {
 		"stage":       stage,
 		"short":       short,
 		"actor":       actor,
-		"label":       func(name string) string { return cmp.Or(fieldNames[name], name) },
+		"label":       fieldName,
 		"setting":     func(name string) string { return cmp.Or(settingNames[name], name) },
 		"reason":      func(why string) string { return cmp.Or(reasonNames[why], why) },
 		"view":        func(name string) string { return cmp.Or(viewNames[name], words(name)) },
@@ -259,6 +260,17 @@ func money(currency, amount string) template.HTML {
 	return template.HTML(`<data class="money" value="` + template.HTMLEscapeString(amount) + `" data-currency="` +
 		template.HTMLEscapeString(currency) + `">` +
 		template.HTMLEscapeString(strings.TrimSpace(currency+" "+number(amount))) + `</data>`)
+}
+
+// figure shows an amount of a currency, or a number if that is empty, or a dash if it is not known.
+func figure(currency string, of query.Figure) template.HTML {
+	switch {
+	case of == "", of == query.Unknown:
+		return `<span class="none">–</span>`
+	case currency == "":
+		return template.HTML(template.HTMLEscapeString(decimal(string(of))))
+	}
+	return money(currency, string(of))
 }
 
 // decimal removes the zeros at the end of a number's decimals.

@@ -68,13 +68,13 @@ func (v *visit) tokenScreen(form tokenForm, issued *issuedToken) (screen, error)
 // Free is how many tokens may still be made.
 func (l tokenList) Free() int { return max(0, l.Slots-len(l.Tokens)) }
 
-// Places are the slots, each taken or not.
-func (l tokenList) Places() []bool {
-	places := make([]bool, l.Slots)
+// SlotsUsed are the slots, each taken or not.
+func (l tokenList) SlotsUsed() []bool {
+	used := make([]bool, l.Slots)
 	for i := range min(len(l.Tokens), l.Slots) {
-		places[i] = true
+		used[i] = true
 	}
-	return places
+	return used
 }
 
 func (v *visit) createToken() (screen, error) {

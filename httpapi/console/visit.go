@@ -111,7 +111,7 @@ func (v *visit) answer() (screen, error) {
 		}
 		return screen{}, command.ErrUnauthorized
 	}
-	done, err := v.Gate.TakeOn(v.r, v.identity.Account)
+	done, err := v.Gate.BeginRequest(v.r, v.identity.Account)
 	if err != nil {
 		v.w.Header().Set("Connection", "close") // the body is not read, and another process may answer the next request
 		return screen{}, err

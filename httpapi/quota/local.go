@@ -76,12 +76,12 @@ type Local struct {
 
 // NewLocal returns a Local with at most kept buckets. Beyond that, the least recently used one is dropped, and is full
 // when it is needed again.
-func NewLocal(kept int, now func() time.Time) *Local {
-	return &Local{now: now, buckets: cache[*rate.Limiter](kept)}
+func NewLocal(size int, now func() time.Time) *Local {
+	return &Local{now: now, buckets: cache[*rate.Limiter](size)}
 }
 
-func cache[T any](kept int) *lru.Cache[string, T] {
-	c, err := lru.New[string, T](kept)
+func cache[T any](size int) *lru.Cache[string, T] {
+	c, err := lru.New[string, T](size)
 	if err != nil { // only a size below 1, and sizes are constants
 		panic(err)
 	}

@@ -58,11 +58,11 @@ RETURNING key, lent, tokens`
 // keys, so that processes do not deadlock.
 func lend(ctx context.Context, pool *pgxpool.Pool, loans []loan) ([]Lease, error) {
 	keys, rates, bursts := make([]string, len(loans)), make([]float64, len(loans)), make([]float64, len(loans))
-	wants, place := make([]int, len(loans)), make(map[string]int, len(loans))
+	wants, index := make([]int, len(loans)), make(map[string]int, len(loans))
 	for i, l := range loans {
-		place[l.key] = i
+		index[l.key] = i
 	}
-	if len(place) < len(loans) {
+	if len(index) < len(loans) {
 		return nil, errors.New("two loans of one bucket")
 	}
 	sorted := slices.SortedFunc(slices.Values(loans), func(a, b loan) int { return cmp.Compare(a.key, b.key) })
@@ -77,7 +77,7 @@ func lend(ctx context.Context, pool *pgxpool.Pool, loans []loan) ([]Lease, error
 	var key string
 	var lease Lease
 	_, err = pgx.ForEachRow(rows, []any{&key, &lease.Granted, &lease.Left}, func() error {
-		leases[place[key]] = lease
+		leases[index[key]] = lease
 		return nil
 	})
 	return leases, err

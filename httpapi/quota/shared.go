@@ -45,8 +45,8 @@ const (
 
 // NewShared returns a Shared with the leases of at most kept buckets. A nil lender makes the buckets those of this
 // process.
-func NewShared(lender Lender, kept int, now func() time.Time) *Shared {
-	return &Shared{lender: lender, alone: NewLocal(kept, now), now: now, shares: cache[*share](kept)}
+func NewShared(lender Lender, size int, now func() time.Time) *Shared {
+	return &Shared{lender: lender, alone: NewLocal(size, now), now: now, shares: cache[*share](size)}
 }
 
 // Take takes a token from a key's bucket, if there is one.

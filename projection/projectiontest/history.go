@@ -67,7 +67,7 @@ func (w *World) WriteHistory(t testing.TB, seed uint64, events int) *History {
 		}
 	}
 	for i, account := range h.Accounts {
-		w.Append(t, account, event.SpendStream(account), event.SpendSet{Rows: []event.SpendRow{
+		w.Append(t, account, event.SpendStream(account, "2026-01"), event.SpendSet{Rows: []event.SpendRow{
 			{Day: "1999-12-31", SpendKey: event.SpendKey{UTMCampaign: "größe"}, Amount: "1.5"},
 			{Day: "2026-01-31", SpendKey: event.SpendKey{Source: sources[i], UTMMedium: "cpc"}, Amount: "0"},
 		}}, event.SpendSet{Rows: []event.SpendRow{

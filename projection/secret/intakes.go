@@ -55,8 +55,8 @@ func (s Intakes) Get(ctx context.Context, intakeID, eventID string) (secrets int
 	return secrets, json.Unmarshal(encoded, &secrets)
 }
 
-// Keep destroys the secrets of an intake that were stored before those of an event.
-func (s Intakes) Keep(ctx context.Context, intakeID, eventID string) error {
+// DestroyBefore destroys the secrets of an intake that were stored before those of an event.
+func (s Intakes) DestroyBefore(ctx context.Context, intakeID, eventID string) error {
 	return s.destroy(ctx,
 		`DELETE FROM secret.intake WHERE intake_id = $1
 			AND ordinal < (SELECT ordinal FROM secret.intake WHERE event_id = $2)`,

@@ -86,7 +86,7 @@ func TestIntakes_DestroysReplaced(t *testing.T) {
 	for _, of := range [][2]string{{intakeID, "e1"}, {"other", "o1"}, {intakeID, "e2"}, {intakeID, "e3"}} {
 		require.NoError(t, s.Put(t.Context(), of[0], of[1], intake.Secrets{}))
 	}
-	require.NoError(t, s.Keep(t.Context(), intakeID, "e2"))
+	require.NoError(t, s.DestroyBefore(t.Context(), intakeID, "e2"))
 	require.Equal(t, []string{"o1", "e2", "e3"}, left(), "what was stored later may count already")
 	require.NoError(t, s.Drop(t.Context(), intakeID, "e3"))
 	require.Equal(t, []string{"o1", "e2"}, left())

@@ -84,10 +84,16 @@ func TestParquet_DuckDBReadsLists(t *testing.T) {
 	require.Contains(t, types, "arrivals BIGINT")
 	require.Contains(t, types, "changed VARCHAR[]")
 	rows := []query.AttributionRow{
-		{Key: "website", Touches: 2, Conversions: "0.333333", Value: "40000.5"}, {Key: "(none)"},
+		{Key: "(none)"},
+		{
+			Key: "website", Touches: 2, Conversions: "0.333333", Value: "40000.5",
+			AttributionCost: query.AttributionCost{Cost: "12.5"},
+		},
 	}
-	require.Equal(t, []string{"key VARCHAR", "touches BIGINT", "conversions DECIMAL(38,6)", "value DECIMAL(38,4)"},
-		inDuckDB(t, Attribution(), rows...).Types)
+	require.Equal(t, []string{
+		"key VARCHAR", "touches BIGINT", "conversions DECIMAL(38,6)", "value DECIMAL(38,4)", "cost DECIMAL(38,4)",
+		"costPerConversion DECIMAL(38,4)", "returnOnCost DECIMAL(38,4)",
+	}, inDuckDB(t, Attribution(), rows...).Types)
 }
 
 func TestParquet_DuckDBReadsEvents(t *testing.T) {

@@ -167,7 +167,18 @@ func Attribution() Sheet[query.AttributionRow] {
 		Integer("touches", func(r item) int64 { return r.Touches }),
 		Decimal("conversions", 6, func(r item) string { return r.Conversions }),
 		Amount("value", func(r item) string { return r.Value }),
+		Amount("cost", func(r item) string { return known(r.Cost) }),
+		Amount("costPerConversion", func(r item) string { return known(r.CostPerConversion) }),
+		Decimal("returnOnCost", 4, func(r item) string { return known(r.ReturnOnCost) }),
 	}}
+}
+
+// known is a figure, or empty.
+func known(f query.Figure) string {
+	if f == query.Unknown {
+		return ""
+	}
+	return string(f)
 }
 
 // Tokens are API tokens, without their values.

@@ -193,7 +193,7 @@ func (r Reading) fold(ctx context.Context, account string, by attribution.Key, e
 			return nil, Log{}, err
 		}
 		for i := range page.Events {
-			if err := r.take(ledger, &tree, account, &page.Events[i], each); err != nil {
+			if err := r.add(ledger, &tree, account, &page.Events[i], each); err != nil {
 				return nil, Log{}, err
 			}
 		}
@@ -233,7 +233,7 @@ func (r Reading) locate(ctx context.Context, f File) (File, error) {
 	return f, nil
 }
 
-func (r Reading) take(
+func (r Reading) add(
 	ledger *attribution.Ledger, tree *merkle.Tiles, account string, e *eventstore.Examined,
 	each func(*eventstore.Recorded, []string),
 ) error {

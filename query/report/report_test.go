@@ -253,7 +253,7 @@ func writeSpend(t *testing.T, w *projectiontest.World, random *rand.Rand) events
 			}
 		}
 	}
-	return w.Append(t, "acme", event.SpendStream("acme"), set)
+	return w.Append(t, "acme", event.SpendStream("acme", "2026-01"), set)
 }
 
 // A visit may be recorded long after it happened. It belongs to the lead that the visitor's lead was joined into, and

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leadlog/leadlog/deploy/pgdev"
 	"github.com/leadlog/leadlog/eventstore/esdb"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/eventstore/postgres"
 	"github.com/leadlog/leadlog/projection/schema"
 )
@@ -45,6 +46,17 @@ func (d Database) open(ctx context.Context, options pgdev.Options) (
 	}
 	views = withConnectDefaults(views)
 	events = cmp.Or(LogAddress(d.EventstoreURL), views)
+	if private != nil {
+		return views, events, private, nil
+	}
+	if err := migration.CheckPooler(ctx, views); err != nil {
+		return "", "", nil, fmt.Errorf("LEADLOG_DATABASE_URL: %w", err)
+	}
+	if events != views && !esdb.Understands(events) {
+		if err := migration.CheckPooler(ctx, events); err != nil {
+			return "", "", nil, fmt.Errorf("LEADLOG_EVENTSTORE_URL: %w", err)
+		}
+	}
 	return views, events, private, nil
 }
 
@@ -72,7 +84,7 @@ func withConnectDefaults(address string) string {
 	for _, other := range config.Fallbacks {
 		hosts[net.JoinHostPort(other.Host, strconv.Itoa(int(other.Port)))] = true
 	}
-	place, given := splitPostgres(address)
+	server, given := splitPostgres(address)
 	var parameters []string // before those of the address, because the last of two equal parameters takes effect
 	unlessSet := func(variable, parameter, value string) {
 		if os.Getenv(variable) == "" {
@@ -89,12 +101,12 @@ func withConnectDefaults(address string) string {
 	if parameters == nil {
 		return address
 	}
-	return place + "?" + strings.Join(parameters, "&")
+	return server + "?" + strings.Join(parameters, "&")
 }
 
 // splitPostgres splits an address of PostgreSQL before its parameters. It reads the address as PostgreSQL's own
 // programs do and not as net/url does: a password may contain ? and #, and a + in a parameter is not a space.
-func splitPostgres(address string) (place, parameters string) {
+func splitPostgres(address string) (server, parameters string) {
 	user, rest := splitUser(address)
 	rest, parameters, _ = strings.Cut(rest, "?")
 	return user + rest, parameters

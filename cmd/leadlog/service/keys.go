@@ -143,22 +143,22 @@ func (s *Settings) Fill(generate bool) error {
 	return nil
 }
 
-// orKept returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory; "" when
+// orStored returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory; "" when
 // there is none.
-func (d Database) orKept(given, name string) (string, error) {
+func (d Database) orStored(given, name string) (string, error) {
 	if given != "" || d.DatabaseURL != "" {
 		return given, nil
 	}
-	kept, err := d.KeyDir().Get(name)
+	stored, err := d.KeyDir().Get(name)
 	if err != nil {
 		return "", fmt.Errorf("key in the data directory: %w", err)
 	}
-	return kept, nil
+	return stored, nil
 }
 
 // ReadClaimKey returns the key that a setting gives or, for the private PostgreSQL, the one in the data directory.
 func (d Database) ReadClaimKey(check *cli.Checker, given string) ([]byte, error) {
-	key, err := d.orKept(given, claimKeyFile)
+	key, err := d.orStored(given, claimKeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (d Database) ReadClaimKey(check *cli.Checker, given string) ([]byte, error)
 
 // sealKeys returns the keys that seal and open data, the current one first; nil if there is none.
 func (d SealedDatabase) sealKeys(check *cli.Checker) ([][]byte, error) {
-	key, err := d.orKept(d.SealKey, sealKeyFile)
+	key, err := d.orStored(d.SealKey, sealKeyFile)
 	if key == "" {
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (d SealedDatabase) Keys(claimKey string) (keys Keys, err error) {
 // TreeSeed returns the seed of the key that signs checkpoints: this one or, for the private PostgreSQL, the one in the
 // data directory.
 func (d Database) TreeSeed(key string) ([]byte, error) {
-	key, err := d.orKept(key, treeKeyFile)
+	key, err := d.orStored(key, treeKeyFile)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ func goodPostgres(address string) bool {
 	if _, err := pgxpool.ParseConfig(address); err != nil {
 		return false
 	}
-	place, _ := splitPostgres(address)
-	user, rest := splitUser(place)
+	server, _ := splitPostgres(address)
+	user, rest := splitUser(server)
 	return (strings.HasPrefix(user, "postgres://") || strings.HasPrefix(user, "postgresql://")) &&
 		!strings.Contains(rest, "@") &&
 		strings.Count(rest, "[") == strings.Count(rest, "]") // they differ when a ? cuts an IPv6 address in two

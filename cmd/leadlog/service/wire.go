@@ -31,6 +31,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/draft"
 	"github.com/leadlog/leadlog/eventstore/merkle"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/httpapi"
 	"github.com/leadlog/leadlog/httpapi/challenge"
@@ -255,7 +256,7 @@ func newPool(ctx context.Context, address string, session func(*pgx.ConnConfig))
 	session(config.ConnConfig)
 	// without it, a connection to an unreachable server would stay in the pool forever
 	config.PingTimeout = connectSeconds * time.Second
-	return pgxpool.NewWithConfig(ctx, config)
+	return migration.NewPool(ctx, config)
 }
 
 // deliveryInterval is the least time between two batches of the fan-out of webhooks. It is shorter than that of the

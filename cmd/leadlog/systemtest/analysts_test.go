@@ -39,6 +39,8 @@ func TestManual_AnalystExamples(t *testing.T) {
 	mustCall(t, "POST", api+"/visitors/v/activity", jwt,
 		`{"type":"page_view","url":"https://example.com/?utm_source=news&utm_campaign=again"}`).is(t, 202)
 	mustCall(t, "PATCH", api+"/leads/"+ravi.data()["leadId"].(string), jwt, `{"status":"won"}`).is(t, 200)
+	mustCall(t, "PUT", api+"/spend", jwt,
+		`{"rows":[{"day":"2026-01-31","key":{"utmCampaign":"diwali"},"amount":"12.5"}]}`).is(t, 200)
 	last := mustCall(t, "DELETE", api+"/leads/"+erased.data()["leadId"].(string), jwt, "").is(t, 200)
 	for _, list := range []string{"/leads", "/touches", "/events"} {
 		mustCall(t, "GET", api+list+"?minPosition="+last.header.Get("X-Log-Position"), jwt, "").is(t, 200)
@@ -84,7 +86,7 @@ func TestManual_AnalystExamples(t *testing.T) {
 	prefix, script := scripted(t, settings["LEADLOG_DATABASE_URL"], "analyst")
 	script("analyst.sql")
 	inSQL := queries(inPostgreSQL)
-	require.Len(t, inSQL, 3)
+	require.Len(t, inSQL, 5)
 	rows := func(i int) string {
 		return tool(t, "psql", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", inSQL[i],
 			asRole(t, settings["LEADLOG_DATABASE_URL"], prefix+"analyst"))
@@ -92,6 +94,11 @@ func TestManual_AnalystExamples(t *testing.T) {
 	require.ElementsMatch(t, []string{"|diwali|2|0", "cpc|diwali|1|0", "||0|1"},
 		strings.Split(strings.TrimSpace(rows(0)), "\n"))
 	require.Regexp(t, `^\S+ \S+\|created\|website\|diwali\|flat\n\S+ \S+\|merged\|whatsapp\|\|\n$`, rows(1))
-	won := regexp.MustCompile(`^` + ravi.data()["leadId"].(string) + `\|\S+ \S+\|0.0000\|website\n$`)
-	require.Eventually(t, func() bool { return won.MatchString(rows(2)) }, time.Minute, 100*time.Millisecond)
+	won := `^` + ravi.data()["leadId"].(string) + `\|\S+ \S+\|0.0000\|`
+	for i, want := range []string{
+		won + `website\n$`, won + `\S+ \S+\|created\|website\|\|diwali\n$`, `^2026-01-31\|\|diwali\|12\.50*\n$`,
+	} {
+		row := regexp.MustCompile(want)
+		require.Eventually(t, func() bool { return row.MatchString(rows(2 + i)) }, time.Minute, 100*time.Millisecond, want)
+	}
 }

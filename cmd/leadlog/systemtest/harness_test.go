@@ -126,7 +126,13 @@ func launch(t *testing.T, settings map[string]string, args ...string) *program {
 // launchTo calls launch with another stdout.
 func launchTo(t *testing.T, out io.Writer, settings map[string]string, args ...string) *program {
 	t.Helper()
-	p := &program{cmd: command(settings, args...), out: &buffer{}, err: &buffer{}, exited: make(chan struct{})}
+	return start(t, out, command(settings, args...))
+}
+
+// start starts a program, which is stopped at the end of the test.
+func start(t *testing.T, out io.Writer, cmd *exec.Cmd) *program {
+	t.Helper()
+	p := &program{cmd: cmd, out: &buffer{}, err: &buffer{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, p.err
 	require.NoError(t, p.cmd.Start())
 	go func() {

@@ -64,13 +64,13 @@ func TestImport_CSV(t *testing.T) {
 		bad[0]+"\nline 7: DUPLICATE_LEAD_SOURCE: the lead of line 2 already has an arrival from "+
 			"this source\n"+bad[1]+"\n", dry.out.String())
 	require.Contains(t, dry.err.String(),
-		"5 rows: 2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import; nothing "+
+		"5 rows: 2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done before; nothing "+
 			"was written")
 	require.NoFileExists(t, path+".outcome.csv")
 
 	first := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=").exits(t, 1)
 	require.Contains(t, first.err.String(),
-		"2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done by an earlier import")
+		"2 new leads, 0 merged, 1 refused as duplicates, 2 bad; 0 of them done before")
 	want := []string{
 		"2 201", "3 201", "5 400 phone is not a valid phone number; email is not a valid email address",
 		"7 409 DUPLICATE_LEAD_SOURCE", "8 400 row has 9 cells under 7 columns",
@@ -112,7 +112,7 @@ func TestImport_CSV(t *testing.T) {
 	again := launch(t, settings, "import", path, "--account", "acme", "--map", "Internal=", "--outcome",
 		path+".again").exits(t, 1)
 	require.Contains(t, again.err.String(),
-		"4 new leads, 0 merged, 1 refused as duplicates, 1 bad; 3 of them done by an earlier import")
+		"4 new leads, 0 merged, 1 refused as duplicates, 1 bad; 3 of them done before")
 	require.Equal(t, []string{
 		"2 201", "3 201", "4 201", "6 201", "8 409 DUPLICATE_LEAD_SOURCE", "9 400 row has 9 cells under 7 columns",
 	},
@@ -175,14 +175,14 @@ func TestImport_DryRunMatchesImport(t *testing.T) {
 			"line 7: DUPLICATE_LEAD_EMAIL: the email already belongs to lead ID",
 		}, reported)
 		require.Contains(t, dry.err.String(),
-			"8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; "+
+			"8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done before; "+
 				"nothing was written")
 		require.Equal(t, events, count())
 	}
 	require.NoFileExists(t, path+".outcome.csv")
 	p := launch(t, settings, "import", path, "--account", "acme").exits(t, 1)
 	require.Contains(t, p.err.String(),
-		"8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done by an earlier import; ")
+		"8 rows: 4 new leads, 0 merged, 4 refused as duplicates, 0 bad; 1 of them done before; ")
 	require.Equal(t, []string{
 		"2 201", "3 409 DUPLICATE_LEAD_EMAIL", "4 201", "5 409 DUPLICATE_LEAD_EMAIL", "6 409 DUPLICATE_LEAD_SOURCE",
 		"7 409 DUPLICATE_LEAD_EMAIL", "8 201", "9 201",
@@ -298,7 +298,7 @@ func TestImport_HistoryOfAds(t *testing.T) {
 				"lead-1,Asha "+
 				"Rao,asha@example.com,Monsoon,Cj1,2026-01-05T10:00:00Z,x\nlead-2,Ravi,ravi@example.com,Monsoon,Cj2,2026-01-06T10:00:00Z,x\n")
 		p = launch(t, settings, "import", changed, "--account", "acme").exits(t, 0)
-		require.Contains(t, p.err.String(), "2 of them done by an earlier import",
+		require.Contains(t, p.err.String(), "2 of them done before",
 			"the provider's id names the arrival, whatever else the row has")
 	}
 	find := func(email string) string {
@@ -370,7 +370,7 @@ func TestImport_Undo(t *testing.T) {
 	again := launch(t, settings, "import", path, "--account", "acme").exits(t, 1)
 	require.Equal(t, []string{"2 200", "3 201", "4 201", "5 409 DUPLICATE_LEAD_SOURCE"},
 		readOutcomes(t, path+".outcome.csv"))
-	require.Contains(t, again.err.String(), "2 of them done by an earlier import",
+	require.Contains(t, again.err.String(), "2 of them done before",
 		"the lead that was taken back is made again")
 	launch(t, settings, "verify").exits(t, 0)
 }
@@ -426,7 +426,7 @@ func TestImport_ResumesAfterKill(t *testing.T) {
 	last := launch(t, settings, "import", path, "--account", "acme").exits(t, 0)
 	require.Contains(t, last.err.String(),
 		fmt.Sprintf("%d rows: %d new leads, 0 merged, 0 refused as duplicates, 0 bad;", count, count))
-	require.NotContains(t, last.err.String(), "; 0 of them done by an earlier import")
+	require.NotContains(t, last.err.String(), "; 0 of them done before")
 	for i, reported := range readOutcomes(t, outcome) {
 		require.Equal(t, fmt.Sprintf("%d 201", i+2), reported)
 	}
@@ -473,7 +473,7 @@ func TestImport_InvalidArguments(t *testing.T) {
 		"no such file": {1, "no such file", []string{"/nowhere.csv", "--account", "acme"}},
 		"no file":      {1, "must be a file", []string{"/dev/null", "--account", "acme"}},
 		"unknown account": {
-			2, `--account="missing": must be an account: there is none`, []string{good, "--account", "missing"},
+			2, `--account="missing": must be an account that exists`, []string{good, "--account", "missing"},
 		},
 		"feature not enabled": {
 			1, "account plain: feature crm_api is not enabled", []string{good, "--account", "plain"},

@@ -290,7 +290,7 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 			`BEGIN READ WRITE; LOCK TABLE log.append_lock IN SHARE UPDATE EXCLUSIVE MODE`,
 			`BEGIN READ WRITE; LOCK TABLE log.migration_lock IN SHARE MODE`,
 			`BEGIN READ WRITE; LOCK TABLE lease.session IN ROW EXCLUSIVE MODE`,
-			`SELECT lease.take('projector views.lead')`, `BEGIN READ WRITE; LOCK TABLE views.lead IN ROW SHARE MODE`,
+			`SELECT lease.acquire('projector views.lead')`, `BEGIN READ WRITE; LOCK TABLE views.lead IN ROW SHARE MODE`,
 			`BEGIN READ WRITE; SELECT FROM views.lead FOR KEY SHARE`,
 		} {
 			var refused *pgconn.PgError

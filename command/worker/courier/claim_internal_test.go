@@ -26,7 +26,7 @@ func TestSession_ReopenKeepsReturnedRows(t *testing.T) {
 			VALUES ($1, 'w', 'lead.created', 'lead-1', 0, 1, 1, $2)`, id, lease)
 	}
 	back := row{id: "back", webhookID: "w"}
-	require.Len(t, courier.windows.take([]row{back, {id: "held", webhookID: "w"}}), 2)
+	require.Len(t, courier.windows.add([]row{back, {id: "held", webhookID: "w"}}), 2)
 	given := result{row: back, state: queued, wait: time.Hour}
 	courier.windows.done(given)
 	_, err := courier.save(t.Context(), []result{given})

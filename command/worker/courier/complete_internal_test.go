@@ -15,8 +15,8 @@ import (
 	"github.com/leadlog/leadlog/projection/projectiontest"
 )
 
-// taken inserts claimed rows into the queue.
-func taken(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) {
+// claimed inserts claimed rows into the queue.
+func claimed(t *testing.T, w *projectiontest.World, attempts, n int) (rows []row) {
 	t.Helper()
 	for range n {
 		id := ulid.Make()
@@ -35,7 +35,7 @@ func TestResults_RejectedByDatabase(t *testing.T) {
 	w := projectiontest.New(t)
 	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
 	var batch []result
-	for i, r := range taken(t, w, 1, 5) {
+	for i, r := range claimed(t, w, 1, 5) {
 		done := succeeded(r)
 		if done.outcome.at = time.Now(); i == 3 {
 			done = hasFailed(r)
@@ -65,7 +65,7 @@ func TestResults_SavedTwice(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	bad := result{row: taken(t, w, 3, 1)[0], state: queued, attempted: true, wait: time.Hour,
+	bad := result{row: claimed(t, w, 3, 1)[0], state: queued, attempted: true, wait: time.Hour,
 		outcome: outcome{at: time.Now(), status: 500}}
 	for range 2 {
 		_, err := courier.save(t.Context(), []result{bad})
@@ -79,7 +79,7 @@ func TestResults_RetriedSinceClaim(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	rows := taken(t, w, 3, 3)
+	rows := claimed(t, w, 3, 3)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET retried = 9, due_at = now() - interval '1 minute'`)
 	for range 2 { // the response to a commit may be lost
 		results := []result{
@@ -106,7 +106,7 @@ func TestResults_LateResponseIsDropped(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	rows := taken(t, w, 0, 3)
+	rows := claimed(t, w, 0, 3)
 	pgtest.Exec(t, w.Pool, `DELETE FROM delivery.queue WHERE delivery_id = $1`, rows[0].id)
 	var results []result
 	for _, r := range rows {
@@ -135,7 +135,7 @@ func TestResults_WatcherSeesFinished(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.New(t)
 	courier := New(Options{Pool: w.Pool, Store: w.Store, Log: slog.New(slog.DiscardHandler)})
-	rows := taken(t, w, 0, 3)
+	rows := claimed(t, w, 0, 3)
 	pgtest.Exec(t, w.Pool, `
 		INSERT INTO delivery.delivery (delivery_id, webhook_id, event_id, generation, type, stream, revision, position,
 		  renderer)

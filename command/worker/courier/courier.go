@@ -25,6 +25,7 @@ import (
 	"github.com/leadlog/leadlog/command/worker/outbound"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
+	"github.com/leadlog/leadlog/eventstore/migration"
 	"github.com/leadlog/leadlog/projection/delivery"
 	"github.com/leadlog/leadlog/projection/schema"
 	"github.com/leadlog/leadlog/projection/secret"
@@ -181,7 +182,7 @@ func (c *Courier) serve(ctx context.Context, s *session, attempting context.Cont
 		if err != nil {
 			return err
 		}
-		for _, r := range c.windows.take(rows) {
+		for _, r := range c.windows.add(rows) {
 			attempts.Go(func() { c.work(attempting, r, attempts) })
 		}
 		if len(rows) > 0 {
@@ -262,8 +263,8 @@ type session struct {
 	claimed  time.Time // when the last claim started
 }
 
-// errTaken means that another courier has this number, because the sequence has wrapped around.
-var errTaken = errors.New("another courier has this number")
+// errNumberInUse means that another courier has this number, because the sequence has wrapped around.
+var errNumberInUse = errors.New("another courier has this number")
 
 // open takes the lease of a new number, and assigns to it the rows that this process still holds from an earlier
 // session.
@@ -272,16 +273,16 @@ func (c *Courier) open(ctx context.Context) (*session, error) {
 	config := c.config.Copy()
 	// any role can notify, so the payload is ignored
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.notified = true }
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := migration.Connect(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	s.conn = conn
 	err = conn.QueryRow(ctx, `SELECT nextval('delivery.courier')::integer`).Scan(&s.id)
 	if err == nil {
-		var taken bool
-		if taken, err = schema.AcquireLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !taken {
-			err = errTaken
+		var inUse bool
+		if inUse, err = schema.AcquireLease(ctx, conn, schema.CourierLease(s.id)); err == nil && !inUse {
+			err = errNumberInUse
 		}
 	}
 	if err == nil {
@@ -313,7 +314,7 @@ func (s *session) close(ctx context.Context) {
 func (s *session) reclaim(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, `
 		WITH gone AS (
-		    DELETE FROM lease.session WHERE name LIKE $1 AND NOT lease.alive(pid, role, started)
+		    DELETE FROM lease.session WHERE name LIKE $1 AND NOT lease.alive(pid, role, started, label)
 		    RETURNING substr(name, length($1))::integer AS id
 		)
 		UPDATE delivery.queue SET lease = NULL WHERE lease IN (SELECT id FROM gone)`, schema.CourierLeases)
@@ -348,7 +349,7 @@ func (c *Courier) withinLimits(ctx context.Context, rows []row) ([]row, error) {
 	wanted := map[string]int{}
 	var now, limited []row
 	for _, r := range rows {
-		if r.rateLimit > 0 && c.Pace != nil && !r.dead && !c.windows.holds(r.id) {
+		if r.rateLimit > 0 && c.Pace != nil && !r.dead && !c.windows.isUnsaved(r.id) {
 			wanted[r.webhookID]++
 			limited = append(limited, r)
 		} else {

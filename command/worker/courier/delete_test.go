@@ -17,6 +17,7 @@ import (
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/webhook"
 	"github.com/leadlog/leadlog/command/worker/courier"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection/delivery/deliverytest"
 	"github.com/leadlog/leadlog/projection/projectiontest"
@@ -95,7 +96,13 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 	})
 	for id, owner := range endpoints { // in random order
 		group.Go(func() error {
-			time.Sleep(rand.N(500 * time.Millisecond)) // the race: before, between and after the first attempts
+			// The race: before, between and after the first attempts. Every endpoint causes more attempts than are awaited.
+			for awaited := rand.N(leads * 3); len(failing.got()) < awaited; {
+				if sleep := eventstore.Sleep(t.Context(), 5*time.Millisecond); sleep != nil {
+					return sleep
+				}
+			}
+			time.Sleep(rand.N(500 * time.Millisecond))
 			_, err := handlers.DeleteWebhookEndpoint(context.WithoutCancel(t.Context()), command.DeleteWebhookEndpoint{
 				Caller: owner, WebhookID: id,
 			})

@@ -157,7 +157,7 @@ func TestCourier_KilledConnections(t *testing.T) {
 			require.NoError(t, err)
 			pgtest.Exec(t, conn, `
 				SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				 WHERE datname = current_database() AND application_name = 'leadlog courier'`)
+				 WHERE datname = current_database() AND application_name LIKE 'leadlog courier%'`)
 			require.NoError(t, conn.Close(t.Context()))
 		}
 	}

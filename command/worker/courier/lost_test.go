@@ -1,10 +1,8 @@
 package courier_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,24 +44,6 @@ func TestCourier_EventNotOnLog(t *testing.T) {
 	require.Len(t, r.ids(), 1)
 }
 
-// lines is a concurrent buffer of log lines.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) have(text string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Contains(l.text.String(), text)
-}
-
 func TestCourier_OtherLog(t *testing.T) {
 	t.Parallel()
 	w := deliverytest.New(t)
@@ -73,10 +53,10 @@ func TestCourier_OtherLog(t *testing.T) {
 	pgtest.Exec(t, w.Pool,
 		`UPDATE delivery.queue SET revision = 7; UPDATE delivery.checkpoint
 			SET epoch = 'another'; UPDATE delivery.origin SET epoch = 'another'`)
-	var log lines
+	var log projectiontest.Output
 	send(t, w, func(o *courier.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	require.Eventually(t, func() bool {
-		return log.have("delivery not prepared")
+		return strings.Contains(log.String(), "delivery not prepared")
 	}, projectiontest.Soon, 5*time.Millisecond)
 	pgtest.Exec(t, w.Pool, `UPDATE delivery.queue SET revision = 0`)
 	require.Equal(t, map[string]int{"delivered": 1}, states(t, w, id, 1))

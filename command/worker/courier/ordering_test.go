@@ -67,7 +67,7 @@ func receiveInOrder(t *testing.T, ordering string, tries int) *ordered {
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		raw, _ := io.ReadAll(request.Body)
 		var body orderedBody
-		if json.Unmarshal(raw, &body) != nil || !o.take(body) {
+		if json.Unmarshal(raw, &body) != nil || !o.receive(body) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	}))
@@ -75,8 +75,8 @@ func receiveInOrder(t *testing.T, ordering string, tries int) *ordered {
 	return o
 }
 
-// take records an attempt and reports whether it succeeds.
-func (o *ordered) take(body orderedBody) bool {
+// receive records an attempt and reports whether it succeeds.
+func (o *ordered) receive(body orderedBody) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	name := ""

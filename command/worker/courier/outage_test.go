@@ -31,7 +31,7 @@ func TestCourier_LogsOutageOnce(t *testing.T) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	var log lines
+	var log projectiontest.Output
 	courier := courier.New(courier.Options{Pool: pool, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -39,5 +39,5 @@ func TestCourier_LogsOutageOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return dials.Load() >= 3 }, projectiontest.Soon, time.Millisecond)
 	stop()
 	running.Wait()
-	require.Equal(t, 1, strings.Count(log.text.String(), "courier: database session lost, reconnecting"))
+	require.Equal(t, 1, strings.Count(log.String(), "courier: database session lost, reconnecting"))
 }

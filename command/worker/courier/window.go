@@ -124,8 +124,8 @@ func (ws *windows) quota() (total int, ids []string, each []int32, other int) {
 	return total, ids, each, other
 }
 
-// take adds claimed rows, and returns those whose attempts start now.
-func (ws *windows) take(rows []row) (start []row) {
+// add adds claimed rows, and returns those whose attempts start now.
+func (ws *windows) add(rows []row) (start []row) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, r := range rows {
@@ -255,8 +255,8 @@ func (ws *windows) stop() (back []row) {
 	return back
 }
 
-// holds reports whether a row is claimed and not saved.
-func (ws *windows) holds(id string) bool {
+// isUnsaved reports whether a row is claimed and not saved.
+func (ws *windows) isUnsaved(id string) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	_, unsaved := ws.unsaved[id]

@@ -41,7 +41,7 @@ func TestWindows_SuccessAddsSlots(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
 	require.Equal(t, firstSlots, freeOf(ws, "w"))
-	under := ws.take(rowsOf("w", 100))
+	under := ws.add(rowsOf("w", 100))
 	require.Len(t, under, firstSlots)
 	require.Equal(t, firstSlots, ws.attempting())
 	for attempts := 0; len(under) > 0; attempts++ {
@@ -65,7 +65,7 @@ func TestWindows_SuccessAddsSlots(t *testing.T) {
 func TestWindows_MaxUnsaved(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	under := ws.take(rowsOf("w", 100))
+	under := ws.add(rowsOf("w", 100))
 	var unwritten []result
 	for len(under) > 0 {
 		unwritten = append(unwritten, succeeded(under[0]))
@@ -84,7 +84,7 @@ func TestWindows_MaxUnsaved(t *testing.T) {
 func TestWindows_FailureRemovesSlots(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	under := ws.take(rowsOf("w", 10))
+	under := ws.add(rowsOf("w", 10))
 	given := 0
 	for len(under) > 0 {
 		bad := hasFailed(under[0])
@@ -95,7 +95,7 @@ func TestWindows_FailureRemovesSlots(t *testing.T) {
 	}
 	require.Equal(t, 10-firstSlots, given)
 	require.Equal(t, 1, freeOf(ws, "w"))
-	under = ws.take([]row{{id: "again", webhookID: "w"}})
+	under = ws.add([]row{{id: "again", webhookID: "w"}})
 	require.Len(t, under, 1)
 	require.Zero(t, freeOf(ws, "w"))
 	good := succeeded(under[0])
@@ -108,18 +108,18 @@ func TestWindows_FailureRemovesSlots(t *testing.T) {
 func TestWindows_ReservesSlotsForProven(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	well := ws.take(rowsOf("well", 1))
-	ws.take([]row{{id: "keeps", webhookID: "well"}}) // keeps the window
+	well := ws.add(rowsOf("well", 1))
+	ws.add([]row{{id: "keeps", webhookID: "well"}}) // keeps the window
 	ws.done(succeeded(well[0]))
 	hanging := 0
 	for n := range 1000 {
 		id := fmt.Sprint("hangs-", n)
 		free := freeOf(ws, id)
-		hanging += len(ws.take(rowsOf(id, free)))
+		hanging += len(ws.add(rowsOf(id, free)))
 	}
 	require.Equal(t, maxUnproven, hanging)
 	require.Positive(t, freeOf(ws, "well"))
-	require.Len(t, ws.take([]row{{id: "next", webhookID: "well"}}), 1)
+	require.Len(t, ws.add([]row{{id: "next", webhookID: "well"}}), 1)
 }
 
 func TestWindows_MaxPerClass(t *testing.T) {
@@ -141,13 +141,13 @@ func TestWindows_MaxPerClass(t *testing.T) {
 			for n := range c.most + 1 {
 				id := fmt.Sprint(n)
 				ws.byID[id] = &window{class: c.class, slots: firstSlots}
-				under += len(ws.take(rowsOf(id, 1)))
+				under += len(ws.add(rowsOf(id, 1)))
 			}
 			require.Equal(t, c.most, under)
 			require.Equal(t, c.most, ws.attempting())
 			ws.byID["next"] = &window{class: c.class, slots: firstSlots}
 			require.Equal(t, c.ahead, freeOf(ws, "next") > 0)
-			require.Equal(t, c.fresh, len(ws.take(rowsOf("fresh", 1))) > 0)
+			require.Equal(t, c.fresh, len(ws.add(rowsOf("fresh", 1))) > 0)
 		})
 	}
 }
@@ -156,7 +156,7 @@ func TestWindows_MaxRowsPerEndpoint(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
 	ws.byID["w"] = &window{class: proven, slots: firstSlots}
-	ws.take(rowsOf("w", 10))
+	ws.add(rowsOf("w", 10))
 	require.Equal(t, maxAhead-10, freeOf(ws, "w"))
 }
 
@@ -165,7 +165,7 @@ func TestWindows_FreedSlotStartsOthers(t *testing.T) {
 	ws := newWindows()
 	var under []row
 	for n := range maxUnproven/firstSlots + 1 {
-		under = append(under, ws.take(rowsOf(fmt.Sprint(n), firstSlots))...)
+		under = append(under, ws.add(rowsOf(fmt.Sprint(n), firstSlots))...)
 	}
 	require.Len(t, under, maxUnproven, "the last endpoint's wait")
 	start, _, _ := ws.done(hasFailed(under[0]))
@@ -176,8 +176,8 @@ func TestWindows_FreedSlotStartsOthers(t *testing.T) {
 func TestWindows_IgnoresClaimedTwice(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	require.Len(t, ws.take(rowsOf("w", 1)), 1)
-	require.Empty(t, ws.take(rowsOf("w", 1)), "its lease was lost, and claimed again")
+	require.Len(t, ws.add(rowsOf("w", 1)), 1)
+	require.Empty(t, ws.add(rowsOf("w", 1)), "its lease was lost, and claimed again")
 }
 
 // A row that is returned to the queue can be claimed again before the windows are updated. Its lease would then remain
@@ -186,10 +186,10 @@ func TestWindows_ClaimedDuringReturn(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
 	r := rowsOf("w", 1)[0]
-	require.Len(t, ws.take([]row{r}), 1)
+	require.Len(t, ws.add([]row{r}), 1)
 	bad := hasFailed(r)
 	ws.done(bad)
-	require.Empty(t, ws.take([]row{r}), "it is not saved")
+	require.Empty(t, ws.add([]row{r}), "it is not saved")
 	again, _ := ws.saved([]result{bad})
 	require.Len(t, again, 1)
 	require.Equal(t, queued, again[0].state)
@@ -197,13 +197,13 @@ func TestWindows_ClaimedDuringReturn(t *testing.T) {
 	again, _ = ws.saved(again)
 	require.Empty(t, again)
 	require.Empty(t, ws.unsaved)
-	require.Len(t, ws.take([]row{r}), 1)
+	require.Len(t, ws.add([]row{r}), 1)
 }
 
 func TestWindows_UnattemptedKeepsClass(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	under := ws.take(rowsOf("w", firstSlots))
+	under := ws.add(rowsOf("w", firstSlots))
 	for _, r := range under[1:] {
 		none := result{row: r, state: queued}
 		_, back, wanted := ws.done(none)
@@ -219,10 +219,10 @@ func TestWindows_UnattemptedKeepsClass(t *testing.T) {
 	require.Empty(t, ws.byID, "an idle window takes no memory")
 	require.Empty(t, ws.unsavedIDs())
 
-	bad := hasFailed(ws.take(rowsOf("w", 1))[0])
+	bad := hasFailed(ws.add(rowsOf("w", 1))[0])
 	ws.done(bad)
 	ws.saved([]result{bad})
-	gone := result{row: ws.take([]row{bad.row})[0], state: cancelled}
+	gone := result{row: ws.add([]row{bad.row})[0], state: cancelled}
 	ws.done(gone)
 	ws.saved([]result{gone})
 	require.Empty(t, ws.byID, "nor does that of a deleted endpoint, although it failed")
@@ -231,7 +231,7 @@ func TestWindows_UnattemptedKeepsClass(t *testing.T) {
 func TestWindows_ForgetsIdleEndpoint(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	for _, r := range ws.take(rowsOf("w", 1)) {
+	for _, r := range ws.add(rowsOf("w", 1)) {
 		failure := hasFailed(r)
 		ws.done(failure)
 		ws.saved([]result{failure})

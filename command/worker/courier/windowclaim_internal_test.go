@@ -29,7 +29,7 @@ func claim(ws *windows, webhookIDs []string) {
 			}
 		}
 	}
-	ws.take(claimed)
+	ws.add(claimed)
 }
 
 // Endpoints that hang or fail do not use up the slots of endpoints that respond.
@@ -41,14 +41,14 @@ func TestWindows_HungEndpointsClaimFew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ws := newWindows()
-			well := ws.take(rowsOf("well", 1))
-			ws.take([]row{{id: "keeps", webhookID: "well"}}) // keeps the window
+			well := ws.add(rowsOf("well", 1))
+			ws.add([]row{{id: "keeps", webhookID: "well"}}) // keeps the window
 			ws.done(succeeded(well[0]))
 			var failing, hanging []string
 			for n := range c.fail {
 				id := fmt.Sprintf("fails-%05d", n)
 				bad := hasFailed(row{id: "first", webhookID: id})
-				require.Len(t, ws.take([]row{bad.row}), 1)
+				require.Len(t, ws.add([]row{bad.row}), 1)
 				ws.done(bad)
 				ws.saved([]result{bad})
 				failing = append(failing, id)
@@ -77,7 +77,7 @@ func TestCourier_HoldsRowClaimedAgainBeyondLimit(t *testing.T) {
 	exhausted := func(context.Context, string, float64, int) (int, error) { return 0, nil }
 	c := &Courier{Options: Options{Pace: exhausted}, windows: newWindows(), results: make(chan result, 2)}
 	held, other := row{id: "a", webhookID: "w", rateLimit: 1}, row{id: "b", webhookID: "w", rateLimit: 1}
-	require.Len(t, c.windows.take([]row{held}), 1)
+	require.Len(t, c.windows.add([]row{held}), 1)
 	now, err := c.withinLimits(t.Context(), []row{held, other})
 	require.NoError(t, err)
 	require.Equal(t, []row{held}, now)
@@ -88,7 +88,7 @@ func TestCourier_HoldsRowClaimedAgainBeyondLimit(t *testing.T) {
 func TestWindows_WakesWhenNotFull(t *testing.T) {
 	t.Parallel()
 	ws := newWindows()
-	first := ws.take(rowsOf("w", maxRows))[0]
+	first := ws.add(rowsOf("w", maxRows))[0]
 	_, wanted := ws.saved(nil)
 	require.False(t, wanted, "no claim has waited yet")
 	total, _, _, _ := ws.quota()

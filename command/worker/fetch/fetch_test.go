@@ -1,7 +1,6 @@
 package fetch_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -75,27 +74,10 @@ func lead(_ int, w http.ResponseWriter, _ *http.Request) {
 // scene has intakes, arrivals, a view of them, and a fetcher whose outcomes it appends.
 type scene struct {
 	*projectiontest.World
-	logged safeBuffer
+	logged projectiontest.Output
 	mu     sync.Mutex
 	ended  map[string][]command.FinishArrival
 	finish func(command.FinishArrival) error
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }
 
 func newScene(t *testing.T) *scene {

@@ -125,15 +125,15 @@ func (d Database) HasCopies(ctx context.Context, gone projection.Forgotten) (fou
 	return found, schema.Unavailable(err)
 }
 
-// KeptValue is a campaign parameter that stays on the log after an erasure, because events have it in plain text.
-type KeptValue struct {
+// RemainingValue is a campaign parameter that stays on the log after an erasure, because events have it in plain text.
+type RemainingValue struct {
 	Name  string // such as utm_campaign
 	Value string
 }
 
-// Kept returns the campaign parameters of the touches of leads and of their visitors, sorted. Sealed values are left
+// RemainingValues returns the campaign parameters of the touches of leads and of their visitors, sorted. Sealed values are left
 // out.
-func (d Database) Kept(ctx context.Context, account string, leads []string) ([]KeptValue, error) {
+func (d Database) RemainingValues(ctx context.Context, account string, leads []string) ([]RemainingValue, error) {
 	rows, err := d.Pool.Query(ctx, `
 		WITH arrival AS (
 		         SELECT * FROM views.touch WHERE account = $1 AND lead_id <> '' AND lead_id = ANY ($2)),
@@ -151,6 +151,6 @@ func (d Database) Kept(ctx context.Context, account string, leads []string) ([]K
 	if err != nil {
 		return nil, schema.Unavailable(err)
 	}
-	kept, err := pgx.CollectRows(rows, pgx.RowToStructByPos[KeptValue])
+	kept, err := pgx.CollectRows(rows, pgx.RowToStructByPos[RemainingValue])
 	return kept, schema.Unavailable(err)
 }

@@ -19,12 +19,9 @@ import (
 	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
 	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
-	"github.com/leadlog/leadlog/eventstore/sealbox"
 	"github.com/leadlog/leadlog/eventstore/sealed"
 	"github.com/leadlog/leadlog/eventstore/storetest"
-	"github.com/leadlog/leadlog/projection"
 	"github.com/leadlog/leadlog/projection/projectiontest"
-	"github.com/leadlog/leadlog/projection/view"
 )
 
 // killedKeys is the key store of a process that is killed before it destroys the key of a stream with this prefix.
@@ -46,12 +43,8 @@ func (k killedKeys) Destroy(ctx context.Context, streams ...string) error {
 func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 	t.Parallel()
 	w := projectiontest.NewOnPostgres(t)
-	log := slog.New(slog.DiscardHandler)
-	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
-	require.NoError(t, err)
-	store := sealed.Wrap(w.Store, sealed.NewVault(w.Pool, box), true, log)
-	runner, err := projection.New(projection.Options{URL: w.URL, Store: store, Projectors: view.All(), Log: log})
-	require.NoError(t, err)
+	log, store := slog.New(slog.DiscardHandler), w.Seal(t)
+	runner := w.Runner(t)
 	projectiontest.Run(t, runner)
 
 	names := claim.NewNames(bytes.Repeat([]byte{2}, 32))
@@ -61,6 +54,7 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 		for i, data := range all {
 			events[i] = w.NewEvent()
 			events[i].Metadata.Account = "acme"
+			var err error
 			events[i].Type, events[i].Data, err = event.Encode(data)
 			require.NoError(t, err)
 		}
@@ -96,7 +90,7 @@ func TestEraseLead_MoreVisitorsThanTheFactNames(t *testing.T) {
 		Store: store, Claims: names, Log: log,
 	}).Erasure(command.Caller{Account: "acme"})
 	views := forget.Database{Pool: w.Pool, Timeout: time.Minute}
-	_, err = forget.Eraser{Keys: killedKeys{store, event.LeadPrefix}, Views: views}.EraseLead(t.Context(), facts, id)
+	_, err := forget.Eraser{Keys: killedKeys{store, event.LeadPrefix}, Views: views}.EraseLead(t.Context(), facts, id)
 	require.ErrorIs(t, err, errKilled)
 	eraser := forget.Eraser{Keys: store, Views: views}
 	for range 2 {

@@ -41,8 +41,8 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// place is a log with keys, running views and a running fan-out.
-type place struct {
+// fixture is a log with keys, running views and a running fan-out.
+type fixture struct {
 	*projectiontest.World
 	t         *testing.T
 	sealed    *sealed.Store
@@ -71,12 +71,12 @@ var engines = map[string]func(t *testing.T) *projectiontest.World{
 	},
 }
 
-func newPlace(t *testing.T, engine string) *place {
+func newFixture(t *testing.T, engine string) *fixture {
 	t.Helper()
 	w, log := engines[engine](t), slog.New(slog.DiscardHandler)
 	box, err := sealbox.New(bytes.Repeat([]byte{1}, sealbox.KeySize))
 	require.NoError(t, err)
-	p := &place{World: w, t: t, clock: projectiontest.Start}
+	p := &fixture{World: w, t: t, clock: projectiontest.Start}
 	p.sealed = sealed.Wrap(w.Store, sealed.NewVault(w.Pool, box), engine == "PostgreSQL", log)
 	w.Store = p.sealed
 	require.NoError(t, delivery.Begin(t.Context(), w.Pool, w.Store))
@@ -106,7 +106,7 @@ func newPlace(t *testing.T, engine string) *place {
 }
 
 // now returns a time that grows with every call, so that each step has times of its own.
-func (p *place) now() time.Time {
+func (p *fixture) now() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clock = p.clock.Add(time.Millisecond)
@@ -114,14 +114,14 @@ func (p *place) now() time.Time {
 }
 
 // await returns when views and fan-out have reached the head of the log.
-func (p *place) await() {
+func (p *fixture) await() {
 	for _, runner := range p.runners {
 		projectiontest.Await(p.t, runner)
 	}
 }
 
 // dump returns all rows of all tables of the database as text, and the events, as stored and as read.
-func (p *place) dump() string {
+func (p *fixture) dump() string {
 	var all strings.Builder
 	for _, table := range pgtest.Rows[string](p.t, p.Pool, `
 		SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -154,17 +154,17 @@ func requireNo(t *testing.T, dump, text string) {
 
 // customer is an account of a place.
 type customer struct {
-	*place
+	*fixture
 	caller command.Caller
 	intake string
 }
 
 // customer makes an account whose contacts are never shared, so that strangers merge, with an intake and an endpoint
 // for webhooks.
-func (p *place) customer() *customer {
+func (p *fixture) customer() *customer {
 	p.accounts++
 	id := fmt.Sprintf("account-%d", p.accounts)
-	c := &customer{place: p, intake: p.NewID(), caller: command.Caller{
+	c := &customer{fixture: p, intake: p.NewID(), caller: command.Caller{
 		Account: id, Actor: "user:owner", Credential: "jwt:owner", RequestID: "r-1", ReadsLeads: true,
 	}}
 	_, _, err := p.handlers.ConfigureAccount(p.t.Context(), command.ConfigureAccount{
@@ -243,7 +243,7 @@ func (c *customer) state(t require.TestingT, id string) lead.State {
 }
 
 // echo records that an endpoint echoed a text for each delivery of a lead that it has not answered yet.
-func (p *place) echo(id, text string) {
+func (p *fixture) echo(id, text string) {
 	pgtest.Exec(p.t, p.Pool, `
 		INSERT INTO delivery.attempt (delivery_id, at, status, duration_ms, response, error)
 		SELECT delivery_id, now(), 500, 1, $1, 'the endpoint answered ' || $1 FROM delivery.delivery d
@@ -252,7 +252,7 @@ func (p *place) echo(id, text string) {
 }
 
 // verify requires that the views are a fold of the log and that no erasure is unfinished.
-func (p *place) verify(t require.TestingT, sparse bool) {
+func (p *fixture) verify(t require.TestingT, sparse bool) {
 	findings, err := verify.Verification{
 		URL: p.URL, Pool: p.Pool, Store: p.sealed.Forensic(), Sparse: sparse, Limit: 3,
 		Progress:   func(_, _ eventstore.Position) {},
@@ -264,7 +264,7 @@ func (p *place) verify(t require.TestingT, sparse bool) {
 }
 
 // sameAfresh requires that a replay of the views gives the rows that they have.
-func (p *place) sameAfresh(t require.TestingT) {
+func (p *fixture) sameAfresh(t require.TestingT) {
 	before := p.Dump(p.t)
 	require.NoError(t, p.Replay(view.All()...).Run(p.t.Context()))
 	p.await()
@@ -505,7 +505,7 @@ func TestSplitLead_History(t *testing.T) {
 		}
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, engine)
+			p := newFixture(t, engine)
 			for seed := range histories {
 				h := &history{
 					customer: p.customer(), t: t, random: rand.New(rand.NewPCG(uint64(seed), 54)),
@@ -552,7 +552,7 @@ func TestEraseLead_AfterSplit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t, "PostgreSQL")
+			p := newFixture(t, "PostgreSQL")
 			c, joined, leaver := p.customer(), c.joined, c.leaver
 			stays, _, _ := c.capture(t, asha.body("website"), "")
 			admission, err := c.directory.Admit(t.Context(), c.caller)
@@ -636,7 +636,7 @@ func TestEraseLead_AfterSplit(t *testing.T) {
 // An arrival came by two joins to the lead that it leaves: the lead between restates it.
 func TestEraseLead_AfterJoinsAndSplit(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "memory")
+	p := newFixture(t, "memory")
 	c := p.customer()
 	asha := stranger{"Asharao", "+919876512341"}
 	first, touch, _ := c.capture(t, asha.body("website"), "")
@@ -661,7 +661,7 @@ func TestEraseLead_AfterJoinsAndSplit(t *testing.T) {
 // its repeat erases them and no other.
 func TestEraseLead_KilledBeforeMovedArrivals(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, "memory")
+	p := newFixture(t, "memory")
 	c := p.customer()
 	asha, bala := stranger{"Asharao", "+919876512341"}, stranger{"Balakumar", "+919876512352"}
 	id, _, staying := c.capture(t, asha.body("website"), "website")

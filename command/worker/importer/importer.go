@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/account"
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
 	"github.com/leadlog/leadlog/command/leadfile"
+	"github.com/leadlog/leadlog/eventstore"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -71,24 +73,14 @@ func (t Target) recorder() command.Caller {
 	return caller
 }
 
+// maxFailures is how often in a row a row is tried again while the log is unavailable: for about half a minute, as each
+// attempt takes some seconds.
+const maxFailures = 4
+
 // Run captures every row of a surveyed source, adds each result to the ledger, and reports its progress. Rows are
 // processed like captures over HTTP. The errors are those of reading the file, of the ledger, and *StoppedError.
 func Run(ctx context.Context, source *Source, target Target, into Ledger, progress func(done, total uint64)) error {
 	rows := into.Counts()
-	var broken error // of reading the file
-	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] {
-		return func(yield func(command.BatchArrival) bool) {
-			for row, err := range source.rows() {
-				if err != nil {
-					broken = err
-					return
-				}
-				if ctx.Err() != nil || !yield(target.arriving(row, source.name())) {
-					return
-				}
-			}
-		}
-	}
 	if kind := source.Provider(); kind != "" {
 		var err error
 		target.Intakes, err = target.Handlers.IntakesOfKind(ctx, target.Admission.Caller.Account, kind)
@@ -100,7 +92,64 @@ func Run(ctx context.Context, source *Source, target Target, into Ledger, progre
 	if err != nil {
 		return err
 	}
-	for arrived := range target.Handlers.CaptureLeads(ctx, arrivals, into.flush) {
+	from, failures, retry := 0, 0, eventstore.Backoff{Shortest: time.Second, Longest: 8 * time.Second}
+	for {
+		done := rows.Rows()
+		if err = target.capture(ctx, source, from, into, progress); err == nil {
+			break
+		}
+		if rows.Rows() > done {
+			failures = 0
+			retry.Reset()
+		}
+		failures++
+		stopped, is := errors.AsType[*StoppedError](err)
+		if !is || !isTransient(err) || failures > maxFailures {
+			return err
+		}
+		from = stopped.Line
+		_ = retry.Wait(ctx) // the next attempt detects an ended ctx
+	}
+	if run == nil {
+		return nil
+	}
+	finished := rows.finished()
+	finished.RunID = target.Admission.Caller.RequestID
+	if err := run.Finish(ctx, finished); err != nil {
+		return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w", err)
+	}
+	return nil
+}
+
+// isTransient reports whether what failed may succeed later.
+func isTransient(err error) bool {
+	return errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, eventstore.ErrContended)
+}
+
+// capture captures the rows from a line on.
+func (t Target) capture(
+	ctx context.Context, source *Source, from int, into Ledger, progress func(done, total uint64),
+) error {
+	rows := into.Counts()
+	var broken error // of reading the file
+	arrivals := func(ctx context.Context) iter.Seq[command.BatchArrival] {
+		return func(yield func(command.BatchArrival) bool) {
+			for row, err := range source.rows() {
+				if err != nil {
+					broken = err
+					return
+				}
+				if row.line < from {
+					_, _, _ = row.read() // the keys of later rows depend on it
+					continue
+				}
+				if ctx.Err() != nil || !yield(t.arriving(row, source.name())) {
+					return
+				}
+			}
+		}
+	}
+	for arrived := range t.Handlers.CaptureLeads(ctx, arrivals, into.flush) {
 		if err := into.add(arrived); err != nil && ctx.Err() == nil {
 			return &StoppedError{rows.Rows(), arrived.Line, err}
 		}
@@ -109,15 +158,7 @@ func Run(ctx context.Context, source *Source, target Target, into Ledger, progre
 	if ctx.Err() != nil {
 		return &StoppedError{Rows: rows.Rows(), Err: context.Cause(ctx)}
 	}
-	if broken != nil || run == nil {
-		return broken
-	}
-	finished := rows.finished()
-	finished.RunID = target.Admission.Caller.RequestID
-	if err := run.Finish(ctx, finished); err != nil {
-		return fmt.Errorf("all rows are imported, but the end of the import is not recorded: %w", err)
-	}
-	return nil
+	return broken
 }
 
 // arriving turns a row of a source into a capture.
@@ -165,7 +206,7 @@ type Ledger interface {
 type Tally struct {
 	Created, Merged, Refused, Invalid uint64
 	Erased                            uint64            // of leads that were erased since an earlier import
-	Repeated                          uint64            // of all of these, done by an earlier import
+	Repeated                          uint64            // of all of these, done before: by an earlier import or attempt
 	Warned                            uint64            // of all of these, with warnings
 	Warnings                          map[string]uint64 // of these, by code
 }
@@ -238,8 +279,7 @@ func (t *Tally) Bad() uint64 { return t.Refused + t.Invalid }
 func (t *Tally) Counts() *Tally { return t }
 
 func (t *Tally) String() string {
-	text := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done by an "+
-		"earlier import",
+	text := fmt.Sprintf("%d rows: %d new leads, %d merged, %d refused as duplicates, %d bad; %d of them done before",
 		t.Rows(), t.Created, t.Merged, t.Refused, t.Invalid, t.Repeated)
 	if t.Erased > 0 {
 		text += fmt.Sprintf("; %d are of leads erased since", t.Erased)

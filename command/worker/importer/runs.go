@@ -32,7 +32,7 @@ const (
 	Check    = "check"
 	Try      = "try" // a dry run
 	Capture  = "import"
-	TakeBack = "undo"
+	UndoTask = "undo"
 )
 
 // Upload is an uploaded file, and what became of it.
@@ -152,7 +152,7 @@ func (r Runs) Begin(ctx context.Context, account, actor, runID, task string, set
 	switch task {
 	case Check:
 		before = []string{Uploaded, Checked}
-	case TakeBack:
+	case UndoTask:
 		before = []string{Imported, Undone}
 	}
 	options, err := json.Marshal(settings)

@@ -28,8 +28,8 @@ import (
 // csvSource is the source of leads from a CSV file. JSON lines name their own source.
 const csvSource = "csv_import"
 
-// KeptBytes is how much an import keeps of each row: the hash of its content, in a map.
-const KeptBytes = 40
+// RowMemory is how much an import keeps of each row: the hash of its content, in a map.
+const RowMemory = 40
 
 // maxLine is the bound of a request's body over HTTP.
 const maxLine = 2 << 20 // bytes
@@ -186,34 +186,6 @@ func (s *Source) header() int {
 	return 0
 }
 
-const (
-	saveAsCSV = "open it in the spreadsheet program, save it as CSV (in Excel: Save As, CSV UTF-8), and import that"
-	exportCSV = "export the contacts as CSV from the program that it comes from, and import that"
-)
-
-// others are kinds of files that have no table or JSON lines: how they begin, in lower case, what they are, and what to
-// do.
-var others = []struct{ begin, is, remedy string }{
-	{"pk\x03\x04", "a spreadsheet (XLSX), or another packed file", saveAsCSV + "; unpack a ZIP file"},
-	{"\xd0\xcf\x11\xe0", "an old Excel workbook (XLS)", saveAsCSV},
-	{"\x1f\x8b", "compressed by gzip", "unpack it"},
-	{"%pdf-", "a PDF, which is for printing", exportCSV},
-	{"{\\rtf", "a text document (RTF)", exportCSV},
-	{
-		"begin:vcard", "a file of vCards",
-		exportCSV + ", or import it into Google Contacts and export a Google CSV there",
-	},
-	{"<?xml", "XML, as some programs export for Excel", saveAsCSV},
-	{"<!doctype html", "a web page (HTML), as some programs export for Excel", saveAsCSV},
-	{"<html", "a web page (HTML), as some programs export for Excel", saveAsCSV},
-	{"<table", "a web page (HTML), as some programs export for Excel", saveAsCSV},
-	{"[", "a JSON array", "write an object a line, as jq -c '.[]' does"},
-	{"{\x00", "JSON in UTF-16", "convert it to UTF-8, as iconv -f UTF-16 -t UTF-8 does"},
-	{"\x00{", "JSON in UTF-16", "convert it to UTF-8, as iconv -f UTF-16 -t UTF-8 does"},
-	{"{\n", "JSON over several lines", "write an object a line, as jq -c . does"},
-	{"{\r\n", "JSON over several lines", "write an object a line, as jq -c . does"},
-}
-
 // tabular reports whether the file is CSV; otherwise it is JSON lines.
 func (o Options) tabular(file io.ReaderAt, name string) (bool, error) {
 	head := make([]byte, 512)
@@ -222,18 +194,10 @@ func (o Options) tabular(file io.ReaderAt, name string) (bool, error) {
 		return false, err
 	}
 	start := string(head[:n])
-	for _, mark := range []string{"\ufeff", "\xff\xfe", "\xfe\xff"} {
-		start = strings.TrimPrefix(start, mark)
-	}
-	start = strings.TrimLeft(start, " \t\r\n")
-	for _, other := range others {
-		if len(start) < len(other.begin) || !strings.EqualFold(start[:len(other.begin)], other.begin) {
-			continue
-		}
-		if other.begin == "[" && (o.Format == "csv" || strings.EqualFold(filepath.Ext(name), ".csv")) {
-			break // a column may be called so
-		}
-		return false, fmt.Errorf("this is %s: %s", other.is, other.remedy)
+	start = leadfile.Start(start)
+	mayBeColumn := o.Format == "csv" || strings.EqualFold(filepath.Ext(name), ".csv")
+	if err := leadfile.OtherFormat(start, mayBeColumn); err != nil {
+		return false, err
 	}
 	if o.Format != "" {
 		return o.Format == "csv", nil

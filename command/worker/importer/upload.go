@@ -44,7 +44,7 @@ func (r Runs) Upload(ctx context.Context, account, actor, name string, file io.R
 	if tag.RowsAffected() == 0 {
 		return "", ErrTooMany
 	}
-	size, err := r.keep(ctx, runID, file)
+	size, err := r.store(ctx, runID, file)
 	if err == nil {
 		_, err = r.Pool.Exec(ctx, `
 			UPDATE arrival.import SET state = $2, task = $3, size = $4, expires_at = now() + interval '1 day'
@@ -57,7 +57,7 @@ func (r Runs) Upload(ctx context.Context, account, actor, name string, file io.R
 	return runID, nil
 }
 
-func (r Runs) keep(ctx context.Context, runID string, file io.Reader) (size int64, err error) {
+func (r Runs) store(ctx context.Context, runID string, file io.Reader) (size int64, err error) {
 	parts := partWriter{ctx: ctx, pool: r.Pool, runID: runID, file: uploadFile}
 	size, err = io.Copy(&parts, io.LimitReader(file, MaxUpload+1))
 	switch {

@@ -72,7 +72,7 @@ func (w Worker) expire(ctx context.Context) (bool, error) {
 // Turn does the oldest task that waits. Worked is false if there is none.
 func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
 	t := task{Worker: w, claim: ulid.Make().String()}
-	if err := t.take(ctx); errors.Is(err, pgx.ErrNoRows) {
+	if err := t.acquire(ctx); errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	} else if err != nil {
 		return false, schema.Unavailable(err)
@@ -88,7 +88,7 @@ func (w Worker) Turn(ctx context.Context) (worked bool, err error) {
 	if errors.Is(cause, errClaimLost) {
 		return true, nil // another process does it, or the file was discarded
 	}
-	if ctx.Err() != nil || errors.Is(err, eventstore.ErrUnavailable) || errors.Is(err, eventstore.ErrContended) {
+	if ctx.Err() != nil || isTransient(err) {
 		return false, errors.Join(err, t.release(ctx)) // it is done again
 	}
 	return true, t.end(ctx, err)
@@ -106,8 +106,8 @@ type task struct {
 	state       string // after the task
 }
 
-// take claims a task. The error is pgx.ErrNoRows if there is none.
-func (t *task) take(ctx context.Context) error {
+// acquire claims a task. The error is pgx.ErrNoRows if there is none.
+func (t *task) acquire(ctx context.Context) error {
 	rows, err := t.Pool.Query(ctx, `
 		UPDATE arrival.import SET claim = $1, claimed_until = now() + $2
 		 WHERE task <> '' AND claimed_until <= now() AND run_id = (
