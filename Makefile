@@ -5,7 +5,7 @@ ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 WITHPG      := go run ./deploy/pgdev/withpg
 
-.PHONY: help run test screenshots race system bench fuzz lint postgres cc curl node messagedb python chromium promtool chaos restart-test
+.PHONY: help run test screenshots race system bench fuzz lint postgres pgbouncer cc curl node messagedb python chromium promtool chaos restart-test release-data
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,23 +14,36 @@ run: postgres ## the service with a private PostgreSQL and a demo account; Ctrl-
 	go build -o bin/leadlog ./cmd/leadlog
 	@bin/leadlog dev
 
-# Tests wait for databases and processes much of the time, so more packages than processors run at once. In the short mode, pgtest.System
-# skips the tests that only make system runs.
-GOTEST := go test -timeout 20m -p 4
+# Tests wait for databases and processes much of the time, so more packages than processors run at once: with the race detector fewer, as
+# it makes them compute more. In the short mode, pgtest.System skips the tests that only make system runs.
+PACKAGES := 4
+GOTEST = go test -timeout 40m -p $(PACKAGES)
 
 test: postgres curl node python promtool ## what tells whether a change is right, on a throwaway PostgreSQL
 	$(WITHPG) -- $(GOTEST) -short ./...
 
+race: PACKAGES := 2
 race: postgres cc curl node python promtool ## the tests of make test with the race detector, in the programs that they start too
 	$(WITHPG) -- $(GOTEST) -short -race ./...
 
-system: postgres curl node python chromium ## chaos, faults, failovers, restores, browsers, the second engine
+system: postgres pgbouncer curl node python chromium ## chaos, faults, failovers, restores, browsers, the second engine, Helm
 	$(WITHPG) -- $(GOTEST) ./cmd/leadlog/systemtest ./httpapi/pagescript
 	$(WITHPG) -- $(GOTEST) -run OnEventStoreDB ./httpapi
+	cd deploy/charttest && $(GOTEST) -vet=off . # vet would analyze all of Helm and Kubernetes
 
 screenshots: postgres node chromium ## renews the screenshots of the documents
 	LEADLOG_TEST_SCREENSHOTS=$(CURDIR)/deploy/docs/screenshots $(WITHPG) -- \
 		go test ./cmd/leadlog/systemtest -run '^TestConsole_Screenshots$$' -count=1
+
+# The version at the top of the changes, which must not be tagged yet.
+VERSION = $(shell sed -n 's/^## \([0-9.]*\)$$/\1/p' deploy/docs/CHANGELOG.md | head -n 1)
+
+release-data: postgres ## what this version writes, into deploy/releases, for the tests of later versions; before its tag
+	@test -n "$(VERSION)" && ! git rev-parse --quiet --verify refs/tags/v$(VERSION) >/dev/null || \
+		{ echo "$(VERSION) is tagged: its data stay as they are, and the changes begin with the next version"; exit 1; }
+	mkdir -p deploy/releases/$(VERSION)
+	LEADLOG_TEST_RELEASE=$(CURDIR)/deploy/releases/$(VERSION) $(WITHPG) -- \
+		go test -count=1 -run '^TestReleases_' ./eventstore/event ./deploy ./cmd/leadlog/systemtest
 
 chaos: postgres ## kills the service and its databases under load, ROUNDS times (100): is anything lost, or out of order? minutes
 	LEADLOG_TEST_CHAOS_ROUNDS=$(or $(ROUNDS),100) $(WITHPG) -- \
@@ -39,11 +52,11 @@ chaos: postgres ## kills the service and its databases under load, ROUNDS times 
 restart-test: postgres ## restarts two processes behind a balancer in turn, under load, ROUNDS times (12): does a request fail?
 	LEADLOG_TEST_RESTARTS=$(or $(ROUNDS),12) $(WITHPG) -- go test ./cmd/leadlog/systemtest -run TestRestart -count=1 -v -timeout 30m
 
-bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; some ten minutes in which nothing else should run
+bench: postgres messagedb ## leadlog beside plain rows, on a PostgreSQL of its own; half an hour in which nothing else should run
 	go build -o bin/leadlog ./cmd/leadlog
 	go build -o bin/leadbench ./cmd/leadbench
 	bin/leadbench captures --leadlog bin/leadlog --duration 3s --accounts 5000
-	bin/leadbench append --duration 2s --message-db bin/messagedb/node_modules/@eventide/message-db/database
+	bin/leadbench append --duration 4s --message-db bin/messagedb/node_modules/@eventide/message-db/database
 	bin/leadbench intake --leadlog bin/leadlog --duration 1s
 	bin/leadbench hostile --leadlog bin/leadlog --rounds 1
 	bin/leadbench webhooks --leadlog bin/leadlog --rounds 1
@@ -80,6 +93,9 @@ postgres: ## installs PostgreSQL's programs, unless they are there
 	@$(WITHPG) -check 2>/dev/null || { deploy/pgdev/install/postgres && $(WITHPG) -check; }
 
 INSTALL := deploy/pgdev/install/packages
+
+pgbouncer:
+	@command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || $(INSTALL) pgbouncer pgbouncer pgbouncer
 
 # The race detector needs a C compiler everywhere but on macOS and Windows.
 cc:
