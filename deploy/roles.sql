@@ -14,13 +14,13 @@
 
 DO $$
 DECLARE
-    place  text;
-    keeper text;
-    object record;
+    schema_name text;
+    role_name   text;
+    object      record;
 BEGIN
-    FOREACH place IN ARRAY ARRAY['leadlog_owner', 'leadlog_writer', 'leadlog_reader'] LOOP
-        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = place) THEN
-            EXECUTE format('CREATE ROLE %I LOGIN', place);
+    FOREACH role_name IN ARRAY ARRAY['leadlog_owner', 'leadlog_writer', 'leadlog_reader'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role_name) THEN
+            EXECUTE format('CREATE ROLE %I LOGIN', role_name);
         END IF;
     END LOOP;
     IF NOT pg_has_role('leadlog_owner', 'leadlog_writer', 'MEMBER') THEN -- migrations change what the writer owns
@@ -29,29 +29,29 @@ BEGIN
     EXECUTE format('GRANT CREATE, CONNECT, TEMPORARY ON DATABASE %I TO leadlog_owner, leadlog_writer', current_database());
     EXECUTE format('GRANT CONNECT ON DATABASE %I TO leadlog_reader', current_database());
 
-    FOR place, keeper IN -- the log last: a session that locks views may have to read it first
+    FOR schema_name, role_name IN -- the log last: a session that locks views may have to read it first
         SELECT unnest(ARRAY['views', 'delivery', 'lease', 'secret', 'arrival', 'audit', 'quota']), 'leadlog_writer'
         UNION ALL -- copies of views, finished or in progress
         SELECT nspname, 'leadlog_writer' FROM pg_namespace WHERE obj_description(oid, 'pg_namespace') LIKE 'leadlog copy %'
         UNION ALL
         SELECT 'log', 'leadlog_owner'
     LOOP
-        IF to_regnamespace(quote_ident(place)) IS NULL THEN
+        IF to_regnamespace(quote_ident(schema_name)) IS NULL THEN
             CONTINUE;
         END IF;
-        EXECUTE format('ALTER SCHEMA %I OWNER TO %I', place, keeper);
+        EXECUTE format('ALTER SCHEMA %I OWNER TO %I', schema_name, role_name);
         FOR object IN
             SELECT 'TABLE ' || c.oid::regclass AS name FROM pg_class c
-             WHERE c.relnamespace = to_regnamespace(quote_ident(place)) AND c.relkind IN ('r', 'p', 'v') AND c.relowner <> keeper::regrole
+             WHERE c.relnamespace = to_regnamespace(quote_ident(schema_name)) AND c.relkind IN ('r', 'p', 'v') AND c.relowner <> role_name::regrole
             UNION ALL -- a column's sequence follows its table
             SELECT 'SEQUENCE ' || c.oid::regclass FROM pg_class c
-             WHERE c.relnamespace = to_regnamespace(quote_ident(place)) AND c.relkind = 'S' AND c.relowner <> keeper::regrole
+             WHERE c.relnamespace = to_regnamespace(quote_ident(schema_name)) AND c.relkind = 'S' AND c.relowner <> role_name::regrole
                AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i'))
             UNION ALL
             SELECT 'ROUTINE ' || p.oid::regprocedure FROM pg_proc p
-             WHERE p.pronamespace = to_regnamespace(quote_ident(place)) AND p.proowner <> keeper::regrole
+             WHERE p.pronamespace = to_regnamespace(quote_ident(schema_name)) AND p.proowner <> role_name::regrole
         LOOP
-            EXECUTE format('ALTER %s OWNER TO %I', object.name, keeper);
+            EXECUTE format('ALTER %s OWNER TO %I', object.name, role_name);
         END LOOP;
     END LOOP;
 

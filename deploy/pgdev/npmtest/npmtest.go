@@ -31,12 +31,12 @@ func Install(t testing.TB, from string) string {
 	if err != nil {
 		cache = t.TempDir() // no home: once for this run
 	}
-	kept := filepath.Join(cache, "leadlog", fmt.Sprintf("%s-%x", filepath.Base(from), sum.Sum(nil)[:8]))
-	if _, err := os.Stat(kept); err == nil {
-		return kept
+	cached := filepath.Join(cache, "leadlog", fmt.Sprintf("%s-%x", filepath.Base(from), sum.Sum(nil)[:8]))
+	if _, err := os.Stat(cached); err == nil {
+		return cached
 	}
-	require.NoError(t, os.MkdirAll(filepath.Dir(kept), 0o755))
-	made, err := os.MkdirTemp(filepath.Dir(kept), "making-")
+	require.NoError(t, os.MkdirAll(filepath.Dir(cached), 0o755))
+	made, err := os.MkdirTemp(filepath.Dir(cached), "making-")
 	require.NoError(t, err)
 	defer os.RemoveAll(made)
 	require.NoError(t, os.CopyFS(made, os.DirFS(from)))
@@ -46,8 +46,8 @@ func Install(t testing.TB, from string) string {
 	npm.Dir = made
 	said, err := npm.CombinedOutput()
 	require.NoError(t, err, "npm ci (make node installs npm): %s", said)
-	if err := os.Rename(made, kept); err != nil { // another run was faster
-		require.DirExists(t, kept)
+	if err := os.Rename(made, cached); err != nil { // another run was faster
+		require.DirExists(t, cached)
 	}
-	return kept
+	return cached
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// take returns an address of a checkout, and the URL at which it leads to a new socket.
-func take(t *testing.T, checkout string) (*address, string) {
+// reserve returns an address of a checkout, and the URL at which it leads to a new socket.
+func reserve(t *testing.T, checkout string) (*address, string) {
 	t.Helper()
 	t.Chdir(checkout)
 	a, err := reserveAddress()
@@ -36,12 +36,12 @@ func TestAddress_SameInNextRun(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	checkout, another := t.TempDir(), t.TempDir()
-	first, url := take(t, checkout)
-	_, concurrent := take(t, checkout)
+	first, url := reserve(t, checkout)
+	_, concurrent := reserve(t, checkout)
 	require.NotEqual(t, url, concurrent, "two runs at once")
-	_, elsewhere := take(t, another)
+	_, elsewhere := reserve(t, another)
 	require.NotEqual(t, url, elsewhere, "another checkout")
 	require.NoError(t, first.lock.Close())
-	_, next := take(t, checkout)
+	_, next := reserve(t, checkout)
 	require.Equal(t, url, next)
 }
