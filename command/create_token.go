@@ -30,22 +30,21 @@ type TokenIssued struct {
 // CreateToken creates a token and takes a free slot of the account for it, in one append. The errors are field.Errors,
 // token.ErrLimit, ErrLeadsHidden and those of the store.
 func (h *Handlers) CreateToken(ctx context.Context, cmd CreateToken) (TokenIssued, error) {
-	name, err := cmd.validate()
-	if err != nil {
+	if err := cmd.Validate(); err != nil {
 		return TokenIssued{}, err
 	}
 	var issued TokenIssued
 	// no token ever has slot 0: creators of one account queue by its name
 	queue := []string{h.claims.Slot(cmd.Caller.Account, claim.TokenSlot, 0)}
-	err = h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
-		issued, err = h.createToken(ctx, cmd, name)
+	err := h.transact.Do(ctx, queue, func(ctx context.Context) (err error) {
+		issued, err = h.createToken(ctx, cmd)
 		return err
 	})
 	return issued, err
 }
 
 // createToken makes one attempt.
-func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string) (TokenIssued, error) {
+func (h *Handlers) createToken(ctx context.Context, cmd CreateToken) (TokenIssued, error) {
 	account, err := h.mayIssue(ctx, cmd.Caller)
 	if err != nil {
 		return TokenIssued{}, err
@@ -67,7 +66,7 @@ func (h *Handlers) createToken(ctx context.Context, cmd CreateToken, name string
 	if err != nil {
 		return TokenIssued{}, err
 	}
-	fact := token.Create(name, cmd.ExpiresInDays, free.number, issued.Value, at)
+	fact := token.Create(strings.TrimSpace(cmd.Name), cmd.ExpiresInDays, free.number, issued.Value, at)
 	created, err := h.write(cmd.Caller, event.TokenStream(issued.ID), eventstore.NoStream, at, fact)
 	if err != nil {
 		return TokenIssued{}, err
@@ -90,16 +89,17 @@ func (h *Handlers) mayIssue(ctx context.Context, caller Caller) (eventstore.Writ
 	return latest.Check(), nil
 }
 
-func (cmd CreateToken) validate() (name string, err error) {
+// Validate returns field.Errors if a token cannot have the name or the lifetime.
+func (cmd CreateToken) Validate() error {
 	var wrong field.Errors
-	name = strings.TrimSpace(cmd.Name)
+	name := strings.TrimSpace(cmd.Name)
 	if n := lead.Length(name); n < 1 || n > token.MaxName || lead.HasControl(name) {
 		wrong.Add("name", "must be 1 to 100 characters, none of them a control character")
 	}
 	if cmd.ExpiresInDays < token.MinDays || cmd.ExpiresInDays > token.MaxDays {
 		wrong.Add("expiresInDays", "must be a whole number from 1 to 365")
 	}
-	return name, wrong.Err()
+	return wrong.Err()
 }
 
 var tokenSlots = slots{kind: claim.TokenSlot, count: token.MaxPerAccount, full: token.ErrLimit}

@@ -7,20 +7,17 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
+var accountFields = recordFields[query.Account]()
+
 // configureAccount replaces the settings of any account, not only of the administrator's own.
 func (ex *exchange) configureAccount() (answer, error) {
-	body, err := ex.fields()
+	body, err := ex.fields(accountFields...)
 	if err != nil {
 		return answer{}, err
 	}
 	if body.members == nil { // {} is required for the defaults: a missing body is probably a mistake
 		return answer{}, bad("body", "must be a JSON object")
 	}
-	// A missing setting gets its default, so a misspelt name would reset it. The account as it was answered may be sent
-	// back.
-	body.only("name", "features", "stages", "region", "currency", "rateLimit", "rateBurst", "tokensSeeLeads",
-		"visitorDays", "quarantine", "quarantineDays", "wonStages", "storagePerDay", "ignoredContacts", "sharedAfter",
-		"retentionDays", "keepStages", "maskInConsole", "jwtNotBefore", "accountId", "createdAt", "updatedAt")
 	settings := account.Settings{
 		Name: body.text("name"), Features: body.texts("features"), Stages: body.texts("stages"),
 		Region: body.text("region"), Currency: body.text("currency"), RateLimit: body.number("rateLimit"),

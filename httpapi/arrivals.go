@@ -43,19 +43,18 @@ func (ex *exchange) showArrival() (answer, error) {
 
 // resubmitArrival captures an arrival that is kept.
 func (ex *exchange) resubmitArrival() (answer, error) {
-	id, err := ex.ulidID(arrival.ErrNotFound)
-	if err != nil {
-		return answer{}, err
-	}
-	body, err := ex.members()
+	id, body, err := ex.idAndFields(arrival.ErrNotFound, "set")
 	if err != nil {
 		return answer{}, err
 	}
 	cmd := command.ResubmitArrival{ArrivalID: id}
-	if set, given := body["set"]; given && set.Kind() != 'n' {
-		if cmd.Set, err = lead.Members(set); err != nil {
-			return answer{}, bad("set", "must be an object of a capture's fields")
+	if body.has("set") {
+		if cmd.Set, err = lead.Members(body.members["set"]); err != nil {
+			body.wrong.Add("set", "must be an object of a capture's fields")
 		}
+	}
+	if body.wrong != nil {
+		return answer{}, body.wrong
 	}
 	if cmd.Admission, err = ex.Directory.Admit(ex.ctx, ex.caller); err != nil {
 		return answer{}, err
@@ -102,7 +101,7 @@ func (ex *exchange) fetchedAgain(cmd command.ResubmitArrival, from eventstore.Po
 
 // resubmitArrivals has all quarantined arrivals of an intake captured again, in the background.
 func (ex *exchange) resubmitArrivals() (answer, error) {
-	body, err := ex.fields()
+	body, err := ex.fields("intakeId", "since", "until")
 	if err != nil {
 		return answer{}, err
 	}

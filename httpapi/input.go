@@ -3,11 +3,11 @@ package httpapi
 import (
 	"errors"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,18 +127,31 @@ type fields struct {
 	wrong   field.Errors
 }
 
-// fields reads the body of a route that has a fixed set of fields.
-func (ex *exchange) fields() (*fields, error) {
+// fields reads the body of a route that has these fields, and rejects all others: a misspelt limit would otherwise be
+// no limit.
+func (ex *exchange) fields(names ...string) (*fields, error) {
 	members, err := ex.members()
-	return &fields{members: members}, err
+	body := &fields{members: members}
+	body.only(names...)
+	return body, err
 }
 
 // idAndFields reads the id in the path and then the body. The error of an invalid id is missing.
-func (ex *exchange) idAndFields(missing error) (id string, body *fields, err error) {
+func (ex *exchange) idAndFields(missing error, names ...string) (id string, body *fields, err error) {
 	if id, err = ex.ulidID(missing); err == nil {
-		body, err = ex.fields()
+		body, err = ex.fields(names...)
 	}
 	return id, body, err
+}
+
+// recordFields returns the fields of a record, and others: a record may be sent back as it was answered.
+func recordFields[R any](others ...string) []string {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[R]()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			others = append(others, name)
+		}
+	}
+	return others
 }
 
 func member[T any](f *fields, name, message string, kind jsontext.Kind) (value T, given bool) {
@@ -156,16 +169,12 @@ func member[T any](f *fields, name, message string, kind jsontext.Kind) (value T
 
 // only rejects all other fields.
 func (f *fields) only(names ...string) {
-	for _, name := range slices.Sorted(maps.Keys(f.members)) {
-		if !slices.Contains(names, name) {
-			f.wrong.Add(lead.ShownKey(name), "is not a known field")
-		}
-	}
+	field.Only(&f.wrong, "", f.members, names...)
 }
 
 // someOf rejects a missing body, and a body that has only other fields.
 func (f *fields) someOf(names ...string) {
-	if f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool {
+	if f.wrong != nil || f.members != nil && len(f.members) == 0 || slices.ContainsFunc(names, func(name string) bool {
 		return f.members[name] != nil
 	}) {
 		return

@@ -19,12 +19,14 @@ type withSecret struct {
 	Secret string `json:"secret,omitzero"`
 }
 
-// intakeFields are the members that a request may have. The record as it was answered may be sent back.
-var intakeFields = []string{
+// intakeSettings are the fields that set something, intakeFields all that a request may have.
+var intakeSettings = []string{
 	"name", "kind", "source", "enabled", "origins", "redirect", "honeypot", "challenge", "rateLimit", "expectEvery",
 	"mapping", "signature", "graphUrl", "each", "acceptGet", "handshake", "onInvalid", "secret", "appSecret",
 	"verifyToken", "accessToken",
 }
+
+var intakeFields = recordFields[query.Intake](intakeSettings...)
 
 // signatureFields are the members of a signature.
 var signatureFields = []string{
@@ -34,11 +36,6 @@ var signatureFields = []string{
 
 // intakeChange parses the settings of an intake in a request. Null sets the default.
 func (f *fields) intakeChange() intake.Update {
-	f.only(
-		append([]string{"intakeId", "url", "state", "createdAt", "lastArrivalAt", "lastError",
-			"oldSecretUntil", "failingSince", "lastFailedArrivalId"},
-			intakeFields...)...,
-	)
 	c := intake.Update{
 		Name: f.textOrEmpty("name"), Kind: f.textOrNil("kind"), Source: f.textOrEmpty("source"),
 		Enabled: f.boolean("enabled"), Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"),
@@ -123,7 +120,7 @@ func (f *fields) mapping(name string) map[string]string {
 }
 
 func (ex *exchange) createIntake() (answer, error) {
-	body, err := ex.fields()
+	body, err := ex.fields(intakeFields...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -145,11 +142,11 @@ func (ex *exchange) createIntake() (answer, error) {
 }
 
 func (ex *exchange) changeIntake() (answer, error) {
-	id, body, err := ex.idAndFields(intake.ErrNotFound)
+	id, body, err := ex.idAndFields(intake.ErrNotFound, intakeFields...)
 	if err != nil {
 		return answer{}, err
 	}
-	body.someOf(intakeFields...)
+	body.someOf(intakeSettings...)
 	change := body.intakeChange()
 	if body.wrong != nil {
 		return answer{}, body.wrong
@@ -166,11 +163,10 @@ func (ex *exchange) changeIntake() (answer, error) {
 
 // rotateIntakeSecret replaces a secret by the body's, or else by a random one.
 func (ex *exchange) rotateIntakeSecret() (answer, error) {
-	id, body, err := ex.idAndFields(intake.ErrNotFound)
+	id, body, err := ex.idAndFields(intake.ErrNotFound, "secret", "overlap")
 	if err != nil {
 		return answer{}, err
 	}
-	body.only("secret", "overlap")
 	rotation := command.RotateIntakeSecret{Caller: ex.caller, IntakeID: id, Secret: body.textOrNil("secret")}
 	if text := body.text("overlap"); text != "" {
 		if rotation.Overlap, err = time.ParseDuration(text); err != nil {
@@ -216,11 +212,10 @@ type arrivalPreview struct {
 }
 
 func (ex *exchange) previewArrival() (answer, error) {
-	id, body, err := ex.idAndFields(intake.ErrNotFound)
+	id, body, err := ex.idAndFields(intake.ErrNotFound, "contentType", "body", "headers", "query", "mapping")
 	if err != nil {
 		return answer{}, err
 	}
-	body.only("contentType", "body", "headers", "query", "mapping")
 	preview := command.PreviewArrival{Account: ex.caller.Account, IntakeID: id, Request: intake.Request{
 		ContentType: cmp.Or(body.text("contentType"), "application/json"), Body: []byte(body.text("body")),
 		Headers: body.mapping("headers"), Query: body.mapping("query"),

@@ -394,3 +394,38 @@ func TestMonitoring_SharesConcurrentChecks(t *testing.T) {
 		}
 	})
 }
+
+// A misspelt limit of a token, a filter or a span of time would be none.
+func TestRoutes_UnknownField(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	lead := leads + "/" + s.leadID(s.as(http.MethodPost, leads, `{"phone":"9876512399"}`).is(http.StatusCreated))
+	endpoint := s.endpoint()
+	intake, _ := s.intake(`{"name":"Form","kind":"form","source":"website"}`)
+	events := func() int {
+		return s.count(`SELECT count(*) FROM log.event_readable WHERE metadata->>'account' = $1`, s.account)
+	}
+	before := events()
+	for _, to := range []struct{ method, path, body string }{
+		{http.MethodPost, tokens, `{"name":"a","expiresInDays":1,"scpoe":"leads:read"}`},
+		{http.MethodPost, endpoints, `{"url":"https://example.com/","scpoe":"lead"}`},
+		{http.MethodPatch, endpoint, `{"description":"a","scpoe":"lead"}`},
+		{http.MethodPost, endpoint + "/replay", `{"scpoe":1}`},
+		{http.MethodPost, endpoint + "/retry-failed", `{"scpoe":1}`},
+		{http.MethodPost, endpoint + "/filter/preview", `{"filter":"true","scpoe":1}`},
+		{http.MethodPost, intakes, `{"name":"a","kind":"form","scpoe":1}`},
+		{http.MethodPatch, intake, `{"name":"a","scpoe":1}`},
+		{http.MethodPost, intake + "/secret/rotate", `{"scpoe":1}`},
+		{http.MethodPost, intake + "/preview", `{"body":"{}","scpoe":1}`},
+		{http.MethodPost, arrivalsPath + "/" + missingID + "/resubmit", `{"scpoe":1}`},
+		{http.MethodPost, arrivalsPath + "/resubmit", `{"intakeId":"` + missingID + `","scpoe":1}`},
+		{http.MethodPost, lead + "/split", `{"phone":"9876512399","scpoe":1}`},
+		{http.MethodPost, lead + "/join", `{"from":"` + missingID + `","scpoe":1}`},
+		{http.MethodPost, lead + "/contacts/release", `{"phone":"9876512399","scpoe":1}`},
+	} {
+		wrong := s.as(to.method, to.path, to.body).is(http.StatusBadRequest)
+		require.Equal(t, []string{"scpoe"}, wrong.fieldsNamed(), to.path)
+		require.Contains(t, wrong.raw, "is not a known field")
+	}
+	require.Equal(t, before, events(), "nothing is written")
+}

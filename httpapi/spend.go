@@ -31,11 +31,10 @@ func (ex *exchange) listSpend() (answer, error) {
 
 // setSpend sets what days of the account's advertising cost.
 func (ex *exchange) setSpend() (answer, error) {
-	body, err := ex.fields()
+	body, err := ex.fields("rows")
 	if err != nil {
 		return answer{}, err
 	}
-	body.only("rows")
 	if err := body.wrong.Err(); err != nil {
 		return answer{}, err
 	}

@@ -27,7 +27,7 @@ func issued(status int, t command.TokenIssued) answer {
 }
 
 func (ex *exchange) createToken() (answer, error) {
-	body, err := ex.fields()
+	body, err := ex.fields("name", "expiresInDays")
 	if err != nil {
 		return answer{}, err
 	}
@@ -35,9 +35,11 @@ func (ex *exchange) createToken() (answer, error) {
 	if days := body.integer("expiresInDays"); days != nil {
 		cmd.ExpiresInDays = *days
 	}
-	// A field of the wrong type is left empty, and neither may be: the command then refuses it too.
+	if body.wrong != nil { // fields of the wrong type are empty here: only validate the others
+		return answer{}, body.with(cmd.Validate())
+	}
 	created, err := ex.Commands.CreateToken(ex.ctx, cmd)
-	if err := body.with(err); err != nil {
+	if err != nil {
 		return answer{}, err
 	}
 	return issued(http.StatusCreated, created), nil

@@ -19,7 +19,7 @@ type registeredEndpoint struct {
 }
 
 func (ex *exchange) registerEndpoint() (answer, error) {
-	body, err := ex.fields()
+	body, err := ex.fields("url", "events", "description", "filter", "ordering", "rateLimit", "headers")
 	if err != nil {
 		return answer{}, err
 	}
@@ -48,9 +48,11 @@ func (ex *exchange) registerEndpoint() (answer, error) {
 	}, err
 }
 
+var endpointFields = recordFields[query.Endpoint]("enabled")
+
 // updateEndpoint changes the given settings; null counts as not given, and an empty object changes nothing.
 func (ex *exchange) updateEndpoint() (answer, error) {
-	id, body, err := ex.idAndFields(webhook.ErrNotFound)
+	id, body, err := ex.idAndFields(webhook.ErrNotFound, endpointFields...)
 	if err != nil {
 		return answer{}, err
 	}
@@ -204,7 +206,7 @@ type acceptedRetries struct {
 
 // retryFailed queues deliveries again that have failed since a time.
 func (ex *exchange) retryFailed() (answer, error) {
-	id, body, err := ex.idAndFields(webhook.ErrNotFound)
+	id, body, err := ex.idAndFields(webhook.ErrNotFound, "since")
 	if err != nil {
 		return answer{}, err
 	}
@@ -233,11 +235,10 @@ const previewedEvents = 1000
 
 // previewFilter tries a filter on the last events that the endpoint asks for.
 func (ex *exchange) previewFilter() (answer, error) {
-	id, body, err := ex.idAndFields(webhook.ErrNotFound)
+	id, body, err := ex.idAndFields(webhook.ErrNotFound, "filter", "since")
 	if err != nil {
 		return answer{}, err
 	}
-	body.only("filter", "since")
 	filter, since := body.text("filter"), body.time("since")
 	if filter == "" && body.wrong == nil {
 		body.wrong.Add("filter", "is required")
@@ -280,7 +281,7 @@ func (ex *exchange) tryFilter(
 
 // replayEndpoint queues the events of a span of time again.
 func (ex *exchange) replayEndpoint() (answer, error) {
-	id, body, err := ex.idAndFields(webhook.ErrNotFound)
+	id, body, err := ex.idAndFields(webhook.ErrNotFound, "since", "until")
 	if err != nil {
 		return answer{}, err
 	}

@@ -1,7 +1,12 @@
 // Package field has the errors of a request's fields. A request is answered with all of them at once.
 package field
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
 
 // Error is why one field is invalid. The message never repeats the value.
 type Error struct {
@@ -47,6 +52,24 @@ func (e *Errors) OneOf(field, text string, values ...string) string {
 		e.Add(field, "must be one of "+strings.Join(values, ", "))
 	}
 	return ""
+}
+
+// Only rejects the members of an object that are none of these. Within begins their names, with its dot.
+func Only[V any](wrong *Errors, within string, members map[string]V, names ...string) {
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !slices.Contains(names, name) {
+			wrong.Add(within+ShownKey(name), "is not a known field")
+		}
+	}
+}
+
+// ShownKey returns a key as an error repeats it: at most 50 characters.
+func ShownKey(key string) string {
+	const maxShown = 50
+	if utf8.RuneCountInString(key) <= maxShown {
+		return key
+	}
+	return string([]rune(key)[:maxShown]) + "…"
 }
 
 // Err returns the errors, or nil if there are none.

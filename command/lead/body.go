@@ -55,12 +55,12 @@ func ParseObject(raw []byte) (map[string]jsontext.Value, error) {
 			case err != nil:
 				return nil, malformed(err)
 			case decoder.StackDepth() > maxDepth:
-				return nil, invalid(ShownKey(name), "must be at most 32 levels deep")
+				return nil, invalid(field.ShownKey(name), "must be at most 32 levels deep")
 			case mayHaveNUL && token.Kind() == jsontext.KindString && strings.ContainsRune(token.String(), 0):
-				return nil, invalid(ShownKey(name), "must not contain NUL")
+				return nil, invalid(field.ShownKey(name), "must not contain NUL")
 			case token.Kind() == jsontext.KindNumber:
 				if _, err := strconv.ParseFloat(token.String(), 64); err != nil {
-					return nil, invalid(ShownKey(name), "has a number that is too large")
+					return nil, invalid(field.ShownKey(name), "has a number that is too large")
 				}
 			}
 		}
@@ -86,7 +86,7 @@ func malformed(err error) error {
 	if errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		for first := range syntax.JSONPointer.Tokens() {
 			if utf8.ValidString(first) && !strings.ContainsRune(first, 0) {
-				name = ShownKey(first)
+				name = field.ShownKey(first)
 			}
 			break
 		}
@@ -95,13 +95,4 @@ func malformed(err error) error {
 		return invalid(name, "has the same key twice")
 	}
 	return invalid(name, "is not valid JSON in UTF-8")
-}
-
-// ShownKey returns a key as an error repeats it: at most 50 characters.
-func ShownKey(key string) string {
-	const maxShown = 50
-	if utf8.RuneCountInString(key) <= maxShown {
-		return key
-	}
-	return string([]rune(key)[:maxShown]) + "…"
 }

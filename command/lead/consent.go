@@ -93,6 +93,8 @@ func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong fi
 	return given, wrong
 }
 
+var consentFields = []string{"purpose", "granted", "text", "version", "url", "method"}
+
 func (r *reader) consent() GivenConsent {
 	text := func(name string, most int) string {
 		value, _ := r.text(name)
@@ -111,11 +113,26 @@ func (r *reader) consent() GivenConsent {
 	switch r.body["granted"].Kind() {
 	case jsontext.KindFalse:
 		given.Granted = false
-	case jsontext.KindTrue, jsontext.KindNull, 0:
+	case jsontext.KindTrue:
+	case jsontext.KindNull, 0:
+		r.noOtherGrant()
 	default:
 		r.wrong.Add("granted", "must be true or false")
 	}
 	return given
+}
+
+// noOtherGrant rejects an unknown field that says yes or no. A refusal by another name would otherwise be a grant.
+func (r *reader) noOtherGrant() {
+	for _, name := range slices.Sorted(maps.Keys(r.body)) {
+		value := r.body[name]
+		words, _ := text(value)
+		_, answers := contact.Granted(words)
+		answers = answers || value.Kind() == jsontext.KindFalse || value.Kind() == jsontext.KindTrue
+		if answers && !slices.Contains(consentFields, name) {
+			r.wrong.Add(field.ShownKey(name), "is not a known field: granted says whether the person agreed")
+		}
+	}
 }
 
 // consents reads those of an arrival. If one of them is invalid, none is recorded, and the metadata are kept as given.

@@ -32,7 +32,11 @@ func TestParseArrival_Consents(t *testing.T) {
 		`[{"purpose":"call","granted":false},{"purpose":"mail","granted":null,"text":null,"other":[1]}]`: {
 			[]string{"call-", "mail+"}, nil,
 		},
-		`{"purpose":"a","text":"` + long(4000) + `"}`: {[]string{"a+"}, nil},
+		`{"purpose":"a","granted":false,"optIn":true}`: {[]string{"a-"}, nil},
+		`{"purpose":"a","grant":false}`:                {nil, []string{".grant"}},
+		`{"purpose":"a","status":"Denied"}`:            {nil, []string{".status"}},
+		`{"purpose":"a","at":"2026-01-02T03:04:05Z"}`:  {[]string{"a+"}, nil},
+		`{"purpose":"a","text":"` + long(4000) + `"}`:  {[]string{"a+"}, nil},
 		`""`: {}, `null`: {}, `[]`: {}, `{}`: {},
 		`"yes"`:                          {nil, []string{""}},
 		`true`:                           {nil, []string{""}},

@@ -38,6 +38,7 @@ func (s State) Present(account string) error {
 // JoinFrom reads from a body which lead is to become part of another.
 func JoinFrom(body map[string]jsontext.Value) (string, error) {
 	r := reader{body: body}
+	field.Only(&r.wrong, "", body, "from")
 	from, ok := r.text("from")
 	if !ok && r.wrong == nil {
 		r.wrong.Add("from", "must be the leadId of the lead that becomes part of this one")

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/contact"
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -22,6 +23,7 @@ func (s State) Release(account string, body map[string]jsontext.Value, rules Rul
 		return event.LeadReleased{}, err
 	}
 	r := reader{body: body}
+	field.Only(&r.wrong, "", body, "phone", "email")
 	released := r.contact(rules)
 	if r.wrong == nil && released.Phone != "" &&
 		!slices.Contains(append(slices.Clip(s.Phones), contact.FoldPhone(s.Phone)), contact.FoldPhone(released.Phone)) {

@@ -28,6 +28,7 @@ type SplitRequest struct {
 // ParseSplit reads from a body what is to leave a lead. The error is field.Errors.
 func ParseSplit(body map[string]jsontext.Value, rules Rules) (SplitRequest, error) {
 	r := reader{body: body}
+	field.Only(&r.wrong, "", body, "touches", "phone", "email", "lead")
 	request := SplitRequest{Phone: r.phone(rules), Email: r.email(rules)}
 	request.Lead, _ = r.text("lead")
 	if r.present("touches") {

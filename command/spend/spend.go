@@ -4,7 +4,6 @@ package spend
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,11 +188,7 @@ func (p *parser) object(at string, raw jsontext.Value, names ...string) (map[str
 		p.wrong.Add(at, "must be an object")
 		return nil, false
 	}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if !slices.Contains(names, name) {
-			p.wrong.Add(at+"."+lead.ShownKey(name), "is not a known field")
-		}
-	}
+	field.Only(&p.wrong, at+".", members, names...)
 	return members, true
 }
 
