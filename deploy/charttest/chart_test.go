@@ -142,17 +142,23 @@ type serviceMonitor struct {
 	} `json:"spec"`
 }
 
-// render is helm template, and decodes what it prints. Unknown and repeated fields, and unknown types, fail.
-func render(t *testing.T, chosen int, version *common.KubeVersion) (made objects) {
+// template is helm template. It returns the documents of each file.
+func template(t *testing.T, values map[string]any, version *common.KubeVersion) (map[string]string, error) {
 	t.Helper()
 	chart, err := loader.LoadDir(chartDir)
 	require.NoError(t, err)
 	capabilities := common.DefaultCapabilities.Copy()
 	capabilities.KubeVersion = *version
-	all, err := util.ToRenderValues(chart, values(t, chosen),
+	all, err := util.ToRenderValues(chart, values,
 		common.ReleaseOptions{Name: "crm", Namespace: "sales", Revision: 1, IsInstall: true}, capabilities)
 	require.NoError(t, err)
-	files, err := engine.Render(chart, all)
+	return engine.Render(chart, all)
+}
+
+// render decodes what helm template prints. Unknown and repeated fields, and unknown types, fail.
+func render(t *testing.T, chosen int, version *common.KubeVersion) (made objects) {
+	t.Helper()
+	files, err := template(t, values(t, chosen), version)
 	require.NoError(t, err)
 	for file, content := range files {
 		documents := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(content)))
@@ -225,6 +231,76 @@ func TestDecoder_RejectsUnknownAndRepeatedFields(t *testing.T) {
 	_, _, err := decoder.Decode([]byte(service+"  type: ClusterIP\n"), nil, nil)
 	require.NoError(t, err)
 	require.Error(t, yaml.UnmarshalStrict([]byte("spec: { endpoint: [] }\n"), &serviceMonitor{}))
+}
+
+// Values with which the chart would install something else than was meant.
+func TestChart_RefusedValues(t *testing.T) {
+	t.Parallel()
+	for given, message := range map[string]string{
+		`{}`: "secret: the name of the Secret",
+		// All clients behind the ingress would share the limits of one address.
+		`{ secret: keys, ingress: { enabled: true, host: crm.example.com } }`: "settings.LEADLOG_TRUSTED_PROXIES",
+		`{ secret: keys, settings: { LEADLOG_ADDR: "127.0.0.1:80" } }`:        "settings.LEADLOG_ADDR",
+	} {
+		values, err := loader.LoadValues(strings.NewReader(given))
+		require.NoError(t, err)
+		_, err = template(t, values, &common.DefaultCapabilities.KubeVersion)
+		require.ErrorContains(t, err, message)
+	}
+}
+
+func TestChart_Defaults(t *testing.T) {
+	t.Parallel()
+	made := render(t, 0, &common.DefaultCapabilities.KubeVersion)
+	require.Nil(t, made.ingress)
+	require.Nil(t, made.monitor)
+	var chart struct{ AppVersion string }
+	described, err := os.ReadFile(chartDir + "/Chart.yaml")
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(described, &chart))
+	for _, pod := range []corev1.PodSpec{made.deployment.Spec.Template.Spec, made.migration.Spec.Template.Spec} {
+		require.False(t, *pod.AutomountServiceAccountToken)
+		require.True(t, *pod.SecurityContext.RunAsNonRoot)
+		require.True(t, *pod.Containers[0].SecurityContext.ReadOnlyRootFilesystem)
+		require.False(t, *pod.Containers[0].SecurityContext.AllowPrivilegeEscalation)
+		require.Equal(t, "ghcr.io/leadlog/leadlog:"+chart.AppVersion, pod.Containers[0].Image)
+		require.Equal(t, "leadlog-keys", pod.Containers[0].EnvFrom[0].SecretRef.Name)
+	}
+	require.EqualValues(t, 2, *made.deployment.Spec.Replicas)
+	require.EqualValues(t, 1, made.budget.Spec.MaxUnavailable.IntVal)
+	require.Equal(t, []string{"serve"}, made.container().Args)
+	startup := made.container().StartupProbe
+	require.Greater(t, *made.deployment.Spec.ProgressDeadlineSeconds, startup.PeriodSeconds*startup.FailureThreshold,
+		"a long startup is not a failed rollout")
+	require.EqualValues(t, 60, *made.deployment.Spec.Template.Spec.TerminationGracePeriodSeconds)
+	require.Equal(t, "10s", made.env()["LEADLOG_DRAIN"])
+	require.Equal(t, []string{"migrate"}, made.migration.Spec.Template.Spec.Containers[0].Args)
+	require.Equal(t, "pre-install,pre-upgrade", made.migration.Annotations["helm.sh/hook"])
+}
+
+func TestChart_OwnerSecretAndNumbers(t *testing.T) {
+	t.Parallel()
+	made := render(t, 1<<len(options)-1, &common.DefaultCapabilities.KubeVersion)
+	secrets := made.migration.Spec.Template.Spec.Containers[0].EnvFrom
+	require.Len(t, secrets, 2, "the migration needs the address of a separate log too")
+	require.Equal(t, "leadlog-owner", secrets[1].SecretRef.Name, "the last of two values counts")
+	for name, value := range map[string]string{
+		"LEADLOG_RATE_BURST": "1000000", "LEADLOG_RATE_LIMIT": "0.5", "LEADLOG_WEBHOOK_ALLOW_PRIVATE": "true",
+	} {
+		require.Equal(t, value, made.env()[name])
+	}
+}
+
+func TestRunbook_ForwardsPublicRoutes(t *testing.T) {
+	t.Parallel()
+	runbook, err := os.ReadFile("../docs/runbook.md")
+	require.NoError(t, err)
+	_, forwarded, _ := strings.Cut(string(runbook), "Forward ")
+	forwarded, _, _ = strings.Cut(forwarded, ". ")
+	for _, route := range publicRoutes(t) {
+		first, _, _ := strings.Cut(strings.TrimPrefix(route.path, "/"), "/")
+		require.Equal(t, !route.inside, strings.Contains(forwarded, "`/"+first+"`"), route.path)
+	}
 }
 
 func TestChart_AnyValues(t *testing.T) {
