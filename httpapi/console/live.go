@@ -72,9 +72,9 @@ func (v *visit) stream() {
 }
 
 // livePause is how long a page waits before it is rendered again, given how long rendering took and how many pages are
-// live.
+// live. Of a page that stalled once, a reader does not wait longer than for a comment line.
 func livePause(took time.Duration, pages int64) time.Duration {
-	return max(liveInterval, liveShare*time.Duration(pages)*took)
+	return min(max(liveInterval, liveShare*time.Duration(pages)*took), liveHeartbeat)
 }
 
 // again renders the page as if it were opened again.

@@ -22,4 +22,5 @@ func TestLivePage_PauseGrowsWithLoad(t *testing.T) {
 	require.Equal(t, time.Second, livePause(5*time.Millisecond, 50))
 	require.Equal(t, 2*time.Second, livePause(5*time.Millisecond, 100))
 	require.Equal(t, 4*time.Second, livePause(time.Second, 1))
+	require.Equal(t, liveHeartbeat, livePause(8*time.Second, 3))
 }
