@@ -147,6 +147,9 @@ func start(t *testing.T, out io.Writer, cmd *exec.Cmd) *program {
 			_ = p.cmd.Process.Kill()
 			<-p.exited
 		}
+		if wrote := p.err.String(); t.Failed() {
+			t.Logf("%q ended with: %s", p.cmd.Args[1:], wrote[max(0, len(wrote)-16<<10):])
+		}
 	})
 	return p
 }
