@@ -3,6 +3,7 @@ package turns
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -70,36 +71,31 @@ func TestTurns_Cooldown(t *testing.T) {
 // Waiting posts to one intake are one of the account's queues, so a post to another intake waits for one of them.
 func TestTurns_ConcurrentQueuesAlternate(t *testing.T) {
 	t.Parallel()
-	turns := New()
-	release, err := turns.acquire(t.Context(), "a", "form")
-	require.NoError(t, err)
-	order := make(chan string, 11)
-	wait := func(queue string) {
-		entered, err := turns.acquire(t.Context(), "a", queue)
-		if err == nil {
-			order <- queue
-			entered(0)
+	synctest.Test(t, func(t *testing.T) {
+		turns := New()
+		release, err := turns.acquire(t.Context(), "a", "form")
+		require.NoError(t, err)
+		order := make(chan string, 11)
+		wait := func(queue string) {
+			entered, err := turns.acquire(t.Context(), "a", queue)
+			if err == nil {
+				order <- queue
+				entered(0)
+			}
 		}
-	}
-	users := func(of holder, n int) {
-		require.Eventually(t, func() bool {
-			turns.mu.Lock()
-			defer turns.mu.Unlock()
-			return turns.own[of].users == n
-		}, time.Minute, time.Millisecond)
-	}
-	for range 10 {
-		go wait("form")
-	}
-	users(holder{"a", "form"}, 11)
-	go wait("other")
-	users(holder{account: "a"}, 2)
-	release(0)
-	for i := range 3 {
-		if <-order == "other" {
-			require.LessOrEqual(t, i, 1)
-			return
+		for range 10 {
+			go wait("form")
 		}
-	}
-	require.Fail(t, "the other intake waits for all posts to the form")
+		synctest.Wait()
+		go wait("other")
+		synctest.Wait()
+		release(0)
+		for i := range 3 {
+			if <-order == "other" {
+				require.LessOrEqual(t, i, 1)
+				return
+			}
+		}
+		require.Fail(t, "the other intake waits for all posts to the form")
+	})
 }
