@@ -34,13 +34,14 @@ type notifier struct {
 	config  *pgx.ConnConfig
 	conn    *pgx.Conn     // nil while disconnected
 	pending chan struct{} // holds one if there were appends since the last notification
+	last    time.Duration // timeout of a notification after the last append
 	backend atomic.Uint32 // server process id of the latest connection
 }
 
 func newNotifier(config *pgx.ConnConfig) *notifier {
 	config = named(config, "notifier")
 	config.RuntimeParams["synchronous_commit"] = "off" // notifications write no data
-	return &notifier{config: config, pending: make(chan struct{}, 1)}
+	return &notifier{config: config, pending: make(chan struct{}, 1), last: time.Second}
 }
 
 // notify requests a notification without waiting for it.
@@ -61,7 +62,7 @@ func (n *notifier) run(ended <-chan struct{}) {
 			select {
 			case <-n.pending:
 				if n.conn != nil {
-					_ = n.send(time.Second)
+					_ = n.send(n.last)
 				}
 			default:
 			}

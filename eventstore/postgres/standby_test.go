@@ -195,12 +195,11 @@ func TestStandby_RetrySucceedsAfterReturn(t *testing.T) {
 			pair := migratedPair(t)
 			options := postgres.Options{URL: pair.URL(t), AppendTimeout: time.Second}
 			store, other := open(t, options), open(t, options)
-			storetest.Append(t, store, start("first", fact(`{}`)))
-			_, err := other.Head(t.Context())
-			require.NoError(t, err)
+			eventuallyAppended(t, store, start("first", fact(`{}`)))
+			require.NoError(t, eventually(t, func() error { _, err := other.Head(t.Context()); return err }))
 			pair.StopStandby(t)
 			lead := start("lead", fact(`{}`))
-			_, err = store.Append(t.Context(), lead)
+			_, err := store.Append(t.Context(), lead)
 			require.ErrorIs(t, err, eventstore.ErrUnavailable)
 			pair.AwaitWait(t)
 			if cancel {

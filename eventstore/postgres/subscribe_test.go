@@ -70,6 +70,7 @@ func TestSubscribe_NotifiedOfLastAppend(t *testing.T) {
 			url := database(t)
 			reader := open(t, postgres.Options{URL: url, Poll: forever})
 			writer := open(t, postgres.Options{URL: url})
+			writer.NotifyOnClose(testTimeout)
 			seen := follow(t, reader, "last")
 			awaitListener(t, url)
 			for i := range 10 {
