@@ -78,6 +78,13 @@ func (b *Batcher[R, V]) alone(ctx context.Context, request R) (value V, err erro
 	return values[0], nil
 }
 
+// Waiting returns how many requests wait for a query.
+func (b *Batcher[R, V]) Waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting)
+}
+
 // work runs queries until no request waits.
 func (b *Batcher[R, V]) work() {
 	for {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -308,26 +309,26 @@ func TestCommitments_OfEveryKey(t *testing.T) {
 func TestAppend_KeysShareTransactions(t *testing.T) {
 	t.Parallel()
 	p := newFixture(t, esdbtest.Shared(t))
-	store := p.open()
+	vault := p.vault(sealKey)
+	store := sealed.Wrap(p.below(), vault, false, slog.New(slog.DiscardHandler))
 	storetest.Append(t, store, write(newLead(), eventstore.NoStream, fact(t, asha()))) // connects
+	storing := vault.Storing()
 	tx, err := p.pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(t.Context()) }() // it may be committed
 	_, err = tx.Exec(t.Context(), `LOCK TABLE person.key IN EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	const appends = 64
-	var called, appending sync.WaitGroup
-	called.Add(appends)
+	var appending sync.WaitGroup
 	streams, errs := make([]string, appends), make([]error, appends)
 	for i := range appends {
 		streams[i] = newLead()
 		writes := write(streams[i], eventstore.NoStream, fact(t, asha()))
 		appending.Go(func() {
-			called.Done()
 			_, errs[i] = store.Append(t.Context(), writes)
 		})
 	}
-	called.Wait()
+	require.Eventually(t, func() bool { return storing() == appends }, time.Minute, time.Millisecond)
 	require.NoError(t, tx.Commit(t.Context()))
 	appending.Wait()
 	other := p.open()
