@@ -85,7 +85,7 @@ func TestAttempt_SuccessAtShutdown(t *testing.T) {
 		})
 		done := courier.attempt(ctx, row{
 			id: "d", webhookID: "w", Source: delivery.Source{Stream: lead, Message: webhook.Message{Type: "lead.created"}},
-			url: "https://example.com/", claimed: time.Now(),
+			url: "https://example.com/", claimed: time.Now().Add(time.Hour),
 			signing: secret.Signing{Secrets: []string{"whsec_c2VjcmV0"}},
 		})
 		require.Equal(t, want, done.state)
@@ -125,7 +125,7 @@ func TestAttempt_NotPreparedIsNotCounted(t *testing.T) {
 		})
 		c.want.row = row{
 			id: "d", webhookID: "w", Source: delivery.Source{Stream: c.stream, Message: webhook.Message{Type: "lead.created"}},
-			claimed: time.Now(), signing: c.signing,
+			claimed: time.Now().Add(time.Hour), signing: c.signing,
 		}
 		require.Equal(t, c.want, courier.attempt(t.Context(), c.want.row), name)
 	}
