@@ -106,10 +106,9 @@ func TestWorker_SelectsQuarantined(t *testing.T) {
 		done = append(done, arrivalID)
 		return nil
 	})
-	runOnce(t, worker, true)
+	finish(t, worker)
 	require.Equal(t, []string{first, last}, done, "in the order of the log")
 	require.NotContains(t, done, later, "it arrived after the request")
-	runOnce(t, worker, false)
 }
 
 func TestWorker_WaitsForView(t *testing.T) {
@@ -122,7 +121,7 @@ func TestWorker_WaitsForView(t *testing.T) {
 	worker, done := w.recording()
 	runOnce(t, worker, false)
 	w.project(t)
-	runOnce(t, worker, true)
+	finish(t, worker)
 	require.Equal(t, ids, *done)
 }
 
