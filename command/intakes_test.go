@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,15 +63,10 @@ func (s *intakeSecrets) remove(match func(i int, set storedSet) bool) error {
 }
 
 func (s *intakeSecrets) DestroyBefore(_ context.Context, intakeID, eventID string) error {
-	s.mu.Lock()
-	kept := -1
-	for i, set := range s.sets {
-		if set.eventID == eventID {
-			kept = i
-		}
-	}
-	s.mu.Unlock()
-	return s.remove(func(i int, set storedSet) bool { return set.intakeID == intakeID && i < kept })
+	of := func(set storedSet) bool { return set.eventID == eventID }
+	return s.remove(func(i int, set storedSet) bool {
+		return set.intakeID == intakeID && slices.ContainsFunc(s.sets[i+1:], of)
+	})
 }
 
 func (s *intakeSecrets) Drop(_ context.Context, intakeID, eventID string) error {
