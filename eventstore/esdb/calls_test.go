@@ -12,8 +12,7 @@ import (
 )
 
 // Calls of the server and events that it sends, for each capture of 64 callers beside a subscription. Without what the
-// subscription has received, there are 2 reads for each by locks, and one for each group. On a busy machine the
-// subscription is late for some captures, which read.
+// subscription has received, there are 2 reads for each by locks, and one for each group.
 func TestAppend_CallsPerCapture(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -27,6 +26,7 @@ func TestAppend_CallsPerCapture(t *testing.T) {
 				server.Upgrade()
 			}
 			store := open(t, esdb.Options{URL: server.URL(), Poll: testTimeout})
+			store.AwaitSubscription(testTimeout)
 			begin := mustAppend(t, store, start("token-1", fact(`{}`)), start("account-1", fact(`{}`)))
 			stop := subscribe(t, store, begin)
 			const callers, each = 64, 30

@@ -14,6 +14,8 @@ import (
 // that appends check, and the positions of events that were stored together. One subscription reports to it at a time:
 // the first, until one that lags is overtaken by another.
 type observed struct {
+	late time.Duration // how long an append waits for the subscription before it reads
+
 	mu       sync.Mutex
 	watch    *watch // of the subscription that reports; nil: none
 	to       eventstore.Position
@@ -26,12 +28,9 @@ type observed struct {
 // watch is the time in which a subscription reports without a gap.
 type watch struct{ reader *reader }
 
-// observedWait is how long an append waits for the subscription before it reads.
-const observedWait = 100 * time.Millisecond
-
 func newObserved() *observed {
 	return &observed{
-		progress: make(chan struct{}), awaited: map[ulid.ULID]eventstore.Position{},
+		late: 100 * time.Millisecond, progress: make(chan struct{}), awaited: map[ulid.ULID]eventstore.Position{},
 		spans: newCache(cacheBytes, func(stream string, _ span) int { return len(stream) }),
 	}
 }
@@ -105,7 +104,7 @@ func (o *observed) found(stream string, read span) {
 
 // wait waits until the subscription has received a position. It reports false if that takes long.
 func (o *observed) wait(ctx context.Context, position eventstore.Position) bool {
-	late := time.NewTimer(observedWait)
+	late := time.NewTimer(o.late)
 	defer late.Stop()
 	for {
 		o.mu.Lock()

@@ -195,10 +195,13 @@ func TestTail_OneSubscription(t *testing.T) {
 	require.NoError(t, err)
 	calls := server.Calls()
 	tail := eventstore.NewTail(store, eventstore.Filter{Types: []string{"none"}})
+	var all [followers]*eventstore.Follower
+	for i := range all {
+		all[i] = tail.Follow(eventstore.Start{Stored: true})
+		t.Cleanup(all[i].Close)
+	}
 	var following errgroup.Group
-	for range followers {
-		f := tail.Follow(eventstore.Start{Stored: true})
-		t.Cleanup(f.Close)
+	for _, f := range all {
 		following.Go(func() error {
 			for count := 0; count < streams*size; {
 				events, _, err := f.Next(within(t), nil, 1000, nil)
