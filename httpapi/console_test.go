@@ -47,9 +47,10 @@ func (s *service) browser() *browser {
 	s.t.Helper()
 	jar, err := cookiejar.New(nil)
 	require.NoError(s.t, err)
-	return &browser{s, &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse
-	}}}
+	return &browser{s, &http.Client{
+		Transport: s.server.Client().Transport, Jar: jar,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 }
 
 // pageReply is a response; goTo is the target of its redirect.

@@ -186,30 +186,30 @@ func (s *stopping) Append(ctx context.Context, writes ...eventstore.Write) (even
 // A process stops in the middle of an import, and another one continues it.
 func TestConsoleImports_ResumesAfterStop(t *testing.T) {
 	t.Parallel()
-	b := signedIn(t)
+	s := startAlone(t) // a worker of another test would continue the run
 	const rows = 3000
 	var file strings.Builder
 	file.WriteString("name,phone\n")
 	for n := range rows {
 		fmt.Fprintf(&file, "Asha,98%08d\n", n)
 	}
-	worker := b.importWorker()
-	runID, err := worker.Upload(t.Context(), b.account, "user:ann", "leads.csv", strings.NewReader(file.String()))
+	worker := s.importWorker()
+	runID, err := worker.Upload(t.Context(), s.account, "user:ann", "leads.csv", strings.NewReader(file.String()))
 	require.NoError(t, err)
 	turn := func(ctx context.Context, worker importer.Worker) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			_, _ = worker.Turn(ctx) // of any test
-			found, err := worker.Get(t.Context(), b.account, runID)
+			_, _ = worker.Turn(ctx)
+			found, err := worker.Get(t.Context(), s.account, runID)
 			require.NoError(t, err)
 			return found.Task == "" || ctx.Err() != nil
 		}, soon, 20*time.Millisecond)
 	}
 	turn(t.Context(), worker)
-	require.NoError(t, worker.Begin(t.Context(), b.account, "user:ann", runID, importer.Capture, nil))
+	require.NoError(t, worker.Begin(t.Context(), s.account, "user:ann", runID, importer.Capture, nil))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	store := &stopping{Store: b.store, stop: stop}
+	store := &stopping{Store: s.store, stop: stop}
 	store.left.Store(100)
 	killed := worker
 	killed.Handlers = command.NewHandlers(command.Options{
@@ -217,13 +217,13 @@ func TestConsoleImports_ResumesAfterStop(t *testing.T) {
 	})
 	turn(ctx, killed)
 	turn(t.Context(), worker)
-	found, err := worker.Get(t.Context(), b.account, runID)
+	found, err := worker.Get(t.Context(), s.account, runID)
 	require.NoError(t, err)
 	require.Equal(t, importer.Imported, found.State, found.Error)
 	require.EqualValues(t, rows, found.Result.Created)
 	require.Positive(t, found.Result.Repeated)
 	require.Less(t, found.Result.Repeated, uint64(rows))
 	var outcome strings.Builder
-	require.NoError(t, worker.WriteOutcome(t.Context(), &outcome, b.account, runID))
+	require.NoError(t, worker.WriteOutcome(t.Context(), &outcome, s.account, runID))
 	require.Equal(t, rows+1, strings.Count(outcome.String(), "\n"), "the outcome begins again")
 }

@@ -101,9 +101,9 @@ func TestConsoleSpend_Rejects(t *testing.T) {
 func TestConsoleAttribution_ShowsCosts(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)
-	b.capture(`{"name":"Asha","phone":"9876543210","status":"won","opportunityValue":3000,` +
+	captured := b.capture(`{"name":"Asha","phone":"9876543210","status":"won","opportunityValue":3000,` +
 		`"metadata":{"source":"google_ad","utm_campaign":"Brand"}}`)
-	today := time.Now().UTC().Format(time.DateOnly)
+	today := captured.at("data", "createdAt").(string)[:len(time.DateOnly)]
 	page := "/console/sources/attribution?by=campaign&since=" + today + "&until=" + today
 	b.caughtUp()
 	require.NotContains(t, b.get(page).body, "Return on cost")

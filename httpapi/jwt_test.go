@@ -428,12 +428,12 @@ func TestJWKS_ConcurrentRotation(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	server.publish(t, map[string]any{"old": &key.PublicKey})
-	v, err := newJWKS(t.Context(), server.URL, VerifierOptions{}, slog.New(slog.DiscardHandler), keySetPace{
-		timeout: time.Minute, wait: 100 * time.Millisecond, every: time.Nanosecond,
+	k, err := newKeySet(t.Context(), server.URL, slog.New(slog.DiscardHandler), keySetPace{
+		timeout: time.Minute, wait: time.Minute, every: time.Nanosecond,
 	})
 	require.NoError(t, err)
-	verify := func(ctx context.Context, kid string) error {
-		_, err := v.Verify(ctx, signed(t, jwt.SigningMethodES256, key, claimsOf(nil), map[string]any{"kid": kid}), noon)
+	find := func(ctx context.Context, kid string) error {
+		_, err := k.find(ctx, kid, jwt.SigningMethodES256.Alg())
 		return err
 	}
 
@@ -442,25 +442,27 @@ func TestJWKS_ConcurrentRotation(t *testing.T) {
 	server.held.Store(&held)
 	ctx, leave := context.WithCancel(t.Context())
 	left := make(chan error)
-	go func() { left <- verify(ctx, "new") }()
+	go func() { left <- find(ctx, "new") }()
 	require.Eventually(t, func() bool { return server.asked.Load() == 2 }, time.Minute, time.Millisecond)
 	leave()
 	require.ErrorIs(t, <-left, errNoKeys)
-	require.NoError(t, verify(t.Context(), "old"), "known keys do not wait")
+	require.NoError(t, find(t.Context(), "old"), "known keys do not wait")
+	k.pace.wait = 100 * time.Millisecond
 	waiting := make(chan error)
 	for range 10 {
-		go func() { waiting <- verify(t.Context(), "new") }()
+		go func() { waiting <- find(t.Context(), "new") }()
 	}
-	require.ErrorIs(t, verify(t.Context(), "new"), errNoKeys, "a slow server makes no JWT a forged one")
+	require.ErrorIs(t, find(t.Context(), "new"), errNoKeys, "a slow server makes no JWT a forged one")
 	for range 10 {
 		require.ErrorIs(t, <-waiting, errNoKeys)
 	}
+	k.pace.wait = time.Minute
+	ended := k.fetch(t.Context(), true)
 	close(held)
-	require.Eventually(t, func() bool {
-		return verify(t.Context(), "new") == nil
-	}, time.Minute, time.Millisecond, "the fetch continues without callers")
+	<-ended
 	require.EqualValues(t, 2, server.asked.Load(), "all callers wait for one fetch")
-	require.ErrorIs(t, verify(t.Context(), "unknown"), errForged)
+	require.NoError(t, find(t.Context(), "new"), "the fetch continues without callers")
+	require.ErrorIs(t, find(t.Context(), "unknown"), errUnknownKey)
 
 	none := []byte(`{"keys":[]}`)
 	for _, answer := range []string{
@@ -468,12 +470,12 @@ func TestJWKS_ConcurrentRotation(t *testing.T) {
 	} {
 		raw := []byte(answer)
 		server.set.Store(&raw)
-		require.ErrorIs(t, verify(t.Context(), "unknown"), errNoKeys, answer)
-		require.NoError(t, verify(t.Context(), "new"), answer)
+		require.ErrorIs(t, find(t.Context(), "unknown"), errNoKeys, answer)
+		require.NoError(t, find(t.Context(), "new"), answer)
 	}
 	server.set.Store(&none)
-	require.ErrorIs(t, verify(t.Context(), "unknown"), errNoKeys)
-	require.Error(t, verify(t.Context(), "new"), "removed")
+	require.ErrorIs(t, find(t.Context(), "unknown"), errNoKeys)
+	require.Error(t, find(t.Context(), "new"), "removed")
 }
 
 func TestJWKS_RetriesServerDownAtStart(t *testing.T) {

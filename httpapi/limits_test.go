@@ -312,7 +312,7 @@ func TestFairness_ManyRequests(t *testing.T) {
 // TestFairness_WaitingRequests sends the maximum number of requests of an account that wait for a later position.
 func TestFairness_WaitingRequests(t *testing.T) {
 	t.Parallel()
-	s := startAlone(t, func(o *httpapi.Options) { o.MaxRequests = 8 })
+	s := startAlone(t, func(o *httpapi.Options) { o.MaxRequests, o.OwnWriteTimeout = 8, 0 })
 	s.provision("other", account.Settings{})
 	s.stopLeads()
 	behindLog := after(leads, s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))

@@ -66,7 +66,7 @@ func (tileClient) SaveTiles(_ []tlog.Tile, _ [][]byte) {}
 
 func (r tileClient) ReadTiles(tiles []tlog.Tile) (all [][]byte, err error) {
 	for _, tile := range tiles {
-		answer, err := http.Get(r.s.server.URL + "/api/v1/crm/audit/" + torchwood.TilePath(tile))
+		answer, err := r.s.server.Client().Get(r.s.server.URL + "/api/v1/crm/audit/" + torchwood.TilePath(tile))
 		if err != nil {
 			return nil, err
 		}

@@ -194,7 +194,7 @@ func (c *connections) process(t testing.TB, change ...func(*httpapi.Options)) *p
 		Uses: sampling(t, c.store, log), Tree: signer,
 		LogTree:   logtree.Reader{Pool: c.pool, Log: c.store.below, Origin: logOrigin, Open: c.store.OpenWithNonce},
 		RateLimit: 10, RateBurst: 100, Quotas: slowLender{quota.NewPostgres(c.pool)},
-		Metrics: prometheus.NewRegistry(),
+		Metrics: prometheus.NewRegistry(), OwnWriteTimeout: time.Minute, // a busy machine's views are behind
 	}
 	for _, c := range change {
 		c(&options)
@@ -218,6 +218,8 @@ func (p *process) serve(t *testing.T, n names) *service {
 	s.server = httptest.NewUnstartedServer(nil)
 	s.server.Config = httpapi.NewServer("", from(n.address, asDescribed(t, p.base, p.handler)))
 	s.server.Start()
+	// The server closes an unused connection after five seconds. A request that is sent on it then gets no answer.
+	s.server.Client().Transport.(*http.Transport).IdleConnTimeout = time.Second
 	t.Cleanup(s.server.Close)
 	s.jwt = s.mint(ownAccount, "")
 	return s

@@ -89,10 +89,10 @@ func TestSpend_ListAsOf(t *testing.T) {
 func TestAttribution_Cost(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	lead := s.leadID(s.capture(
-		`{"phone":"9876543210","opportunityValue":"500","metadata":{"source":"google_ad","utm_campaign":"diwali"}}`))
-	s.as(http.MethodPatch, leads+"/"+lead, `{"status":"won"}`).is(http.StatusOK)
-	today := time.Now().UTC().Format(time.DateOnly)
+	captured := s.capture(
+		`{"phone":"9876543210","opportunityValue":"500","metadata":{"source":"google_ad","utm_campaign":"diwali"}}`)
+	s.as(http.MethodPatch, leads+"/"+s.leadID(captured), `{"status":"won"}`).is(http.StatusOK)
+	today := captured.at("data", "createdAt").(string)[:len(time.DateOnly)]
 	set := func(amount string) reply {
 		return s.as(http.MethodPut, spending, `{"rows":[
 			{"day":"`+today+`","key":{"source":"google_ad","utmCampaign":"diwali"},"amount":"`+amount+`"},

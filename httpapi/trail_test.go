@@ -116,13 +116,14 @@ func TestTrail_ReadingOfPersonalData(t *testing.T) {
 	}
 	read("/" + other)
 	s.as(http.MethodGet, "/api/v1/crm/leads/"+strings.Repeat("0", 26), "").is(http.StatusNotFound)
-	revealed := s.trail("&type=data.revealed", 2)
-	require.Less(t, len(revealed), 5, "one record a minute for each lead")
+	s.trail("&type=data.revealed&subject="+other, 1)
+	revealed := s.trail("&type=data.revealed&subject="+lead, 1)
+	require.Less(t, len(revealed), 4, "one record a minute for each lead")
 	require.Equal(t, map[string]any{"leadId": lead, "what": "lead"}, revealed[0]["data"])
-	require.Equal(t, other, revealed[len(revealed)-1]["subject"])
 
 	for range 2 {
 		read("?phone=9876543210&q=asha")
+		s.trail("&type=data.searched", 1) // an answer waits only briefly for its record
 		read("?q=asha")
 		read("")
 	}
@@ -178,7 +179,7 @@ func TestTrail_ReadingByWrites(t *testing.T) {
 	for _, record := range s.trail("&type=data.*", 3) {
 		subjects = append(subjects, record["subject"])
 	}
-	require.Equal(t, []any{patched, dry, joined}, subjects)
+	require.ElementsMatch(t, []any{patched, dry, joined}, subjects)
 }
 
 // net/url drops parameters with a semicolon, but the list reads them.
@@ -186,6 +187,7 @@ func TestTrail_SearchWithSemicolon(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	s.as(http.MethodGet, "/api/v1/crm/leads?q=asha;", "").is(http.StatusOK)
+	s.trail("&type=data.searched", 1)
 	long := strings.Repeat("n", 51)
 	export := call{
 		method: http.MethodGet, path: "/api/v1/crm/sources/history?source=api&campaign=a;b&" + long + "=1",
