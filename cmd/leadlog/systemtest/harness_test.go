@@ -394,6 +394,17 @@ func serve(t *testing.T, settings map[string]string) (p *program, base string) {
 	return p, "http://" + p.waitFor(t, p.err, `"listening","addr":"([^"]+)"`)
 }
 
+// waitReady waits until a service is ready, and returns the answer. Checks have two seconds, so one may fail on a busy
+// machine.
+func waitReady(t *testing.T, base string) (ready answer) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		ready = mustCall(t, "GET", base+"/readyz", "", "")
+		return ready.status == 200
+	}, soon, 20*time.Millisecond)
+	return ready
+}
+
 // provision migrates the database and sets up the account acme, unless serveSettings did. It returns a JWT for the
 // account.
 func provision(t *testing.T, settings map[string]string) string {

@@ -236,7 +236,7 @@ func (h *history) check(t *testing.T, model porcupine.Model) {
 			unknown++
 		}
 	}
-	result, info := porcupine.CheckOperationsVerbose(model, h.operations, time.Minute)
+	result, info := porcupine.CheckOperationsVerbose(model, h.operations, 0)
 	t.Logf("%d operations, %d of them of unknown outcome: %s", len(h.operations), unknown, result)
 	if result == porcupine.Ok {
 		return

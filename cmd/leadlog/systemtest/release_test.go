@@ -348,10 +348,7 @@ func requireWebhooks(t *testing.T, settings map[string]string, base string, data
 		}
 		return found
 	}
-	for late := time.Now().Add(20 * time.Second); len(differences()) > 0 && time.Now().Before(late); {
-		time.Sleep(50 * time.Millisecond)
-	}
-	require.Empty(t, differences())
+	require.Eventually(t, func() bool { return len(differences()) == 0 }, soon, 50*time.Millisecond)
 	verifier, err := standardwebhooks.NewWebhook(data.Secret)
 	require.NoError(t, err)
 	receiver.mu.Lock()

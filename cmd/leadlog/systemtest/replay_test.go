@@ -140,9 +140,7 @@ func TestReplay_DueAfterVersionChange(t *testing.T) {
 	require.Equal(t, 200, mustCall(t, "GET", lead, jwt, "").status)
 	p.stop(t)
 	_, base = serve(t, settings)
-	require.Eventually(t, func() bool {
-		return mustCall(t, "GET", base+"/readyz", "", "").status == 200
-	}, soon, 10*time.Millisecond)
+	waitReady(t, base)
 }
 
 func TestReplay_WhileServing(t *testing.T) {

@@ -119,9 +119,7 @@ func TestRestore_LogAlone(t *testing.T) {
 	launch(t, settings, "replay", "all").exits(t, 0)
 	launch(t, settings, "verify").exits(t, 0) // as in the runbook, before the service starts
 	_, base = serve(t, settings)
-	require.Eventually(t, func() bool {
-		return mustCall(t, "GET", base+"/readyz", "", "").status == 200
-	}, soon, 20*time.Millisecond)
+	waitReady(t, base)
 	seenBy(t, base, jwt, last)
 	launch(t, settings, "verify").exits(t, 0)
 	require.Equal(t, 7, queryInt(t, settings, `SELECT count(*) FROM views.lead`))

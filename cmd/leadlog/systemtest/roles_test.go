@@ -342,7 +342,7 @@ func TestRoles_ReadersBlockNothing(t *testing.T) {
 		return len(receiver.missing([]string{captured.header.Get("X-Log-Position")})) == 0
 	}, soon, 10*time.Millisecond)
 	mustCall(t, "DELETE", base+"/api/v1/crm/leads/"+captured.data()["leadId"].(string), jwt, "").is(t, 200)
-	mustCall(t, "GET", base+"/readyz", "", "").is(t, 200)
+	waitReady(t, base)
 	settings["LEADLOG_DATABASE_URL"] = asRole(t, own, prefix+"owner")
 	launch(t, settings, "migrate").exits(t, 0)
 }

@@ -50,7 +50,7 @@ func newStandbyTest(t *testing.T) *standbyTest {
 	}
 	// The pending commit is not visible, and other requests are answered.
 	p.call(t, request{method: "GET", path: "/api/v1/crm/leads/" + first.data()["leadId"].(string)}, 200)
-	p.call(t, request{method: "GET", path: "/readyz"}, 200)
+	waitReady(t, p.base)
 	return p
 }
 

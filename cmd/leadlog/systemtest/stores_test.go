@@ -75,8 +75,7 @@ func TestOnEventStoreDB_SystemEventsAreNoProgress(t *testing.T) {
 			mustCall(t, "GET", base+path+join+"minPosition="+got.header.Get("X-Log-Position"), jwt, "").is(t, 200)
 		}
 		server.Noise(100)
-		ready := mustCall(t, "GET", base+"/readyz", "", "")
-		require.Equal(t, 200, ready.status, "%v %s", ready, p.err)
+		ready := waitReady(t, base)
 		require.Contains(t, ready.data()["components"], map[string]any{"name": "log", "ready": true, "detail": appends})
 		p.stop(t)
 	}
@@ -91,7 +90,7 @@ func TestOnEventStoreDB_Down(t *testing.T) {
 	settings["LEADLOG_EVENTSTORE_URL"] = server.URL() + "&maxDiscoverAttempts=1"
 	jwt := provision(t, settings)
 	_, base := serve(t, settings)
-	require.Equal(t, 200, mustCall(t, "GET", base+"/readyz", "", "").status)
+	waitReady(t, base)
 	capture := func(phone string) answer {
 		return mustCall(t, "POST", base+"/api/v1/crm/leads", jwt, `{"phone":"`+phone+`"}`)
 	}

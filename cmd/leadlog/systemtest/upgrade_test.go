@@ -76,9 +76,7 @@ func TestUpgrade_OldBesideNew(t *testing.T) {
 	launch(t, settings, "migrate").exits(t, 0)
 	capture(oldBase, jwt, 2, "website").is(t, 201)
 	after, newBase := serve(t, settings)
-	require.Eventually(t, func() bool {
-		return mustCall(t, "GET", newBase+"/readyz", "", "").status == 200
-	}, soon, 20*time.Millisecond)
+	waitReady(t, newBase)
 
 	both := []string{oldBase, newBase}
 	var last answer
