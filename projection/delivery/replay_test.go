@@ -421,16 +421,22 @@ func TestReplay_DisabledEndpoint(t *testing.T) {
 	require.Equal(t, map[int]int{0: 1}, generations(t, w, disabled), "it is requested again, or not carried out")
 }
 
-// TestReplay_ResumesAfterKill kills the connection before each of three steps queues deliveries, and lets two processes
-// continue.
+// TestReplay_ResumesAfterKill kills the connection twice before the first transaction queues deliveries and once before
+// the second one does, and lets two processes continue.
 func TestReplay_ResumesAfterKill(t *testing.T) {
 	t.Parallel()
 	const events = 9000 // two transactions
+	const lock = `LOCK TABLE delivery.queue IN SHARE MODE`
 	w := deliverytest.New(t)
 	leads(t, w, "acme", events)
 	id := deliverytest.Register(t, w, "acme", "https://a.example", "*")
 	w.Append(t, "acme", event.WebhookStream(id), replayAll())
 	deliverytest.CatchUp(t, w)
+	first, err := pgtest.Connect(t, w.URL).Begin(t.Context())
+	require.NoError(t, err)
+	second, err := pgtest.Connect(t, w.URL).Begin(t.Context())
+	require.NoError(t, err)
+	pgtest.Exec(t, first, lock)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for range 2 {
@@ -440,22 +446,36 @@ func TestReplay_ResumesAfterKill(t *testing.T) {
 	defer running.Wait()
 	defer stop()
 	conn := pgtest.Connect(t, w.URL)
-	for range 3 {
-		blocking, err := conn.Begin(t.Context())
-		require.NoError(t, err)
-		pgtest.Exec(t, blocking, `LOCK TABLE delivery.queue IN SHARE MODE`)
-		var done bool
+	killed := []int32{0}
+	waiting := func(mode string) (pid int32) {
+		t.Helper()
 		require.Eventually(t, func() bool {
-			var killed int
-			err := blocking.QueryRow(t.Context(), `
-				SELECT count(pg_terminate_backend(pid)), (SELECT coalesce(reached = requested, false)
-				  FROM delivery.replay)
-				  FROM pg_locks WHERE relation = 'delivery.queue'::regclass AND NOT granted`).Scan(&killed, &done)
-			return err == nil && (killed > 0 || done)
+			return conn.QueryRow(t.Context(), `
+				SELECT pid FROM pg_locks WHERE relation = 'delivery.queue'::regclass AND NOT granted
+				   AND mode = $1 AND pid <> ALL ($2) LIMIT 1`, mode, killed).Scan(&pid) == nil
 		}, projectiontest.Soon, 10*time.Millisecond)
-		require.False(t, done, "it was killed before it could queue")
-		require.NoError(t, blocking.Rollback(t.Context()))
+		return pid
 	}
+	kill := func() {
+		t.Helper()
+		pid := waiting("RowExclusiveLock")
+		pgtest.Exec(t, conn, `SELECT pg_terminate_backend($1)`, pid)
+		killed = append(killed, pid)
+	}
+	kill()
+	kill()
+	waiting("RowExclusiveLock")
+	locked := make(chan error, 1)
+	go func() {
+		_, err := second.Exec(t.Context(), lock)
+		locked <- err
+	}()
+	waiting("ShareLock") // behind the first transaction, and before the second
+	require.NoError(t, first.Rollback(t.Context()))
+	require.NoError(t, <-locked)
+	require.True(t, pgtest.Value[bool](t, conn, `SELECT reached < requested FROM delivery.replay`))
+	kill()
+	require.NoError(t, second.Rollback(t.Context()))
 	require.Eventually(t, func() bool {
 		var done bool
 		err := conn.QueryRow(t.Context(), `SELECT reached = requested FROM delivery.replay`).Scan(&done)
