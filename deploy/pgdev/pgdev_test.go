@@ -163,7 +163,7 @@ func TestStart_BusyBackendOutlivesKill(t *testing.T) {
 	busy := make(chan error, 1)
 	go func() {
 		_, err := conn.Exec(context.WithoutCancel(t.Context()),
-			`DO $$ BEGIN WHILE clock_timestamp() < now() + interval '5 seconds' LOOP END LOOP; END $$`)
+			`DO $$ BEGIN WHILE clock_timestamp() < now() + interval '10 minutes' LOOP END LOOP; END $$`)
 		busy <- err
 	}()
 	require.Eventually(t, func() bool {
@@ -172,6 +172,13 @@ func TestStart_BusyBackendOutlivesKill(t *testing.T) {
 	}, testTimeout, 10*time.Millisecond)
 	require.NoError(t, syscall.Kill(first.running.pid, syscall.SIGKILL))
 	waitFor(t, first.Done())
+	go func() {
+		for text := ""; !strings.Contains(text, "pre-existing shared memory block"); time.Sleep(10 * time.Millisecond) {
+			read, _ := os.ReadFile(first.home.logFile())
+			text = string(read)
+		}
+		_ = syscall.Kill(int(conn.PgConn().PID()), syscall.SIGKILL)
+	}()
 	require.Equal(t, "1", ask(t, started(t, dir).URL(), `SELECT '1'`))
 	<-busy
 }
