@@ -145,7 +145,8 @@ func (r *Reader) Arrival(ctx context.Context, account, id string) (ArrivalShown,
 	}
 	if a.State == arrival.Captured { // a split may have given it to another lead
 		a.LeadID, err = one(ctx, r, pgx.RowTo[string],
-			`SELECT coalesce((SELECT lead_id FROM views.arrival WHERE arrival_id = $1), $2)`, id, a.LeadID)
+			`SELECT coalesce((SELECT lead_id FROM views.arrival WHERE arrival_id = $1 AND state = $3), $2)`,
+			id, a.LeadID, arrival.Captured)
 		if err != nil {
 			return ArrivalShown{}, err
 		}
