@@ -33,7 +33,7 @@ type importCommand struct {
 	OnDuplicate string            `enum:"refuse,merge" default:"refuse" help:"What to do with a row of a person whom another row or import has brought: refuse or merge."`
 	Undo        string            `placeholder:"RUN" help:"Take back an import, by the run that it printed: erase the leads that only it made and that were not changed since."`
 	Yes         bool              `help:"Do not ask before the first row, and import although columns with contacts become custom fields."`
-	DryRun      bool              `help:"Print which rows would be refused, and why, and write nothing."`
+	DryRun      bool              `help:"Print which rows would be refused, and why, and write nothing. With --undo: which leads would stay."`
 	Map         map[string]string `mapsep:"none" placeholder:"COLUMN=FIELD" help:"Field of a CSV column, such as phone, metadata.KEY or customFields.KEY, or nothing to leave it out. The error of an unknown field lists all. May be repeated."`
 	Keep        []string          `sep:"none" placeholder:"COLUMN" help:"Column of a CSV file that stays a custom field, although it looks like a contact. May be repeated."`
 	At          string            `placeholder:"COLUMN" help:"Column of a CSV file with the time when the person came. Default: detected by its name."`

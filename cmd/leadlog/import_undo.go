@@ -13,12 +13,17 @@ import (
 	"github.com/leadlog/leadlog/command"
 	"github.com/leadlog/leadlog/command/claim"
 	"github.com/leadlog/leadlog/command/worker/importer"
+	"github.com/leadlog/leadlog/eventstore"
+	"github.com/leadlog/leadlog/eventstore/draft"
 	"github.com/leadlog/leadlog/eventstore/event"
 	"github.com/leadlog/leadlog/projection"
 )
 
 // undo is leadlog import --undo.
 func (i *importCommand) undo(ctx context.Context, c cli.Output) error {
+	if err := i.onlyUndo(); err != nil {
+		return err
+	}
 	keys, err := i.Keys(i.ClaimKey)
 	if err != nil {
 		return err
@@ -34,7 +39,11 @@ func (i *importCommand) undo(ctx context.Context, c cli.Output) error {
 	if err := projection.CheckLog(ctx, h.Pool, h.Store); err != nil {
 		return err
 	}
-	handlers := command.NewHandlers(command.Options{Store: h.Store, Claims: claim.NewNames(keys.Claim), Log: h.Log})
+	var target eventstore.Store = h.Store
+	if i.DryRun {
+		target = draft.On(h.Store)
+	}
+	handlers := command.NewHandlers(command.Options{Store: target, Claims: claim.NewNames(keys.Claim), Log: h.Log})
 	if err := handlers.FixClaimKey(ctx); err != nil {
 		return err
 	}
@@ -47,10 +56,32 @@ func (i *importCommand) undo(ctx context.Context, c cli.Output) error {
 	}
 	fmt.Fprintf(c.Err, "run %s made %d leads that nothing has changed since; %d others stay\n",
 		i.Undo, len(found.Made()), found.Others())
+	if i.DryRun {
+		fmt.Fprintln(c.Err, "nothing was written")
+		printStay(c, found)
+		return nil
+	}
 	if err := i.confirmUndo(ctx, c); err != nil {
 		return err
 	}
 	return i.undoRun(ctx, c, h, handlers, found)
+}
+
+// onlyUndo refuses the flags that say how a file is imported.
+func (i *importCommand) onlyUndo() error {
+	for _, flag := range []struct {
+		name  string
+		given bool
+	}{
+		{"--outcome", i.Outcome != ""}, {"--map", len(i.Map) > 0}, {"--keep", len(i.Keep) > 0}, {"--at", i.At != ""},
+		{"--format", i.Format != ""}, {"--delimiter", i.Delimiter != ""}, {"--skip", i.Skip != 0},
+		{"--encoding", i.Encoding != ""}, {"--on-duplicate", i.OnDuplicate != "refuse"},
+	} {
+		if flag.given {
+			return cli.Usagef("%s has no meaning with --undo", flag.name)
+		}
+	}
+	return nil
 }
 
 func (i *importCommand) confirmUndo(ctx context.Context, c cli.Output) error {
@@ -81,9 +112,13 @@ func (i *importCommand) undoRun(
 	if err != nil {
 		return fmt.Errorf("%w; run it again for the leads that are not erased", err)
 	}
+	printStay(c, found)
+	shown.End("%d leads erased, %d stay", undone.Leads, undone.Stayed)
+	return nil
+}
+
+func printStay(c cli.Output, found *importer.Undo) {
 	for id, why := range found.Stay() {
 		fmt.Fprintf(c.Out, "%s %s\n", id, why)
 	}
-	shown.End("%d leads erased, %d stay", undone.Leads, undone.Stayed)
-	return nil
 }

@@ -169,3 +169,20 @@ func TestRun_ReadsMakeNoDatabase(t *testing.T) {
 		require.NoDirExists(t, dir, args)
 	}
 }
+
+func TestImport_UndoRefusesFlagsOfAFile(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{
+		"--outcome=a.csv", "--map=Tel=phone", "--keep=Tel", "--at=When", "--format=csv", "--delimiter=;", "--skip=1",
+		"--encoding=utf-8", "--on-duplicate=merge",
+	} {
+		var printed strings.Builder
+		args := []string{
+			"import", "--undo", "01JQKXZ8V4W9H6M3T2R5N7P0AB", "--account", "acme", flag, "--yes", "--database-url",
+			"postgres://127.0.0.1:1/none",
+		}
+		require.Equal(t, exitUsage, run(t.Context(), args, cli.Output{Out: &printed, Err: &printed}), printed.String())
+		name, _, _ := strings.Cut(flag, "=")
+		require.Equal(t, "leadlog: "+name+" has no meaning with --undo\n", printed.String())
+	}
+}

@@ -363,7 +363,14 @@ func TestImport_Undo(t *testing.T) {
 
 	launch(t, settings, "import", "--undo", run(first), "--account", "acme").exits(t, 2) // no terminal to ask on
 	launch(t, settings, "import", "--undo", "01JQKXZ8V4W9H6M3T2R5N7P0AB", "--account", "acme", "--yes").exits(t, 2)
+	count := func() int { return queryInt(t, settings, `SELECT count(*) FROM log.event`) }
+	events := count()
+	tried := launch(t, settings, "import", "--undo", run(first), "--account", "acme", "--dry-run", "--yes").exits(t, 0)
+	require.Contains(t, tried.err.String(), "made 1 leads that nothing has changed since; 2 others stay\n"+
+		"nothing was written\n")
+	require.Equal(t, events, count())
 	undone := launch(t, settings, "import", "--undo", run(first), "--account", "acme", "--yes").exits(t, 0)
+	require.Equal(t, undone.out.String(), tried.out.String())
 	require.Contains(t, undone.err.String(), "1 leads erased, 2 stay")
 	require.Contains(t, undone.out.String(), "was there before the import")
 	require.Contains(t, undone.out.String(), "was changed by user:")
