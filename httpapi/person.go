@@ -10,19 +10,20 @@ import (
 	"github.com/leadlog/leadlog/query"
 )
 
-// exportLead answers with everything about one person: the copy that data protection laws let the person ask for. The
-// lists are written while they are read.
+// exportLead answers with everything about one person: the copy that data protection laws let the person ask for. Some
+// lists are read from the log, so the views must not be behind it. The lists are written while they are read.
 func (ex *exchange) exportLead() (answer, error) {
 	id, err := ex.ulidID(lead.ErrNotFound)
 	if err != nil {
 		return answer{}, err
 	}
-	views := []string{query.LeadView, query.TouchView, query.VisitorActivityView}
-	if err := ex.waitFor(ex.params(), views...); err != nil {
+	if err := ex.waitFor(ex.params()); err != nil { // for no view: the position is before the end of the log
 		return answer{}, err
 	}
-	read := func() (query.Lead, error) { return ex.Query.Lead(ex.ctx, ex.caller.Account, id) }
-	person, err := withCatchUp(ex, read, views...)
+	if err := ex.catchUp(query.LeadView, query.TouchView, query.VisitorActivityView); err != nil {
+		return answer{}, err
+	}
+	person, err := ex.Query.Lead(ex.ctx, ex.caller.Account, id)
 	if err != nil {
 		return answer{}, missing(err, lead.ErrNotFound)
 	}

@@ -3,8 +3,12 @@ package httpapi_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leadlog/leadlog/deploy/pgdev/pgtest"
+	"github.com/leadlog/leadlog/httpapi"
 )
 
 func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
@@ -48,6 +52,26 @@ func TestExportLead_EverythingAboutOnePerson(t *testing.T) {
 	}).is(http.StatusForbidden)
 	s.erase(id, http.StatusOK)
 	s.as(http.MethodGet, path, "").is(http.StatusNotFound)
+}
+
+// A copy has what the log has. It was once answered without the touches of a view that is behind.
+func TestPersonCopy_ViewBehind(t *testing.T) {
+	t.Parallel()
+	s := startAlone(t, func(o *httpapi.Options) { o.OwnWriteTimeout = time.Nanosecond })
+	path := leads + "/" +
+		s.leadID(s.capture(`{"phone":"9876543210","metadata":{"source":"website"}}`).is(http.StatusCreated)) + "/export"
+	s.as(http.MethodGet, path, "").is(http.StatusOK)
+	tx, err := pgtest.Connect(t, s.url).Begin(t.Context())
+	require.NoError(t, err)
+	pgtest.Exec(t, tx, `SELECT FROM views.checkpoint WHERE projector = 'touch' FOR UPDATE`)
+	s.capture(`{"phone":"9876543210","metadata":{"source":"landing"}}`).is(http.StatusOK)
+	r := s.request(call{method: http.MethodGet, path: path, credential: s.jwt}).is(http.StatusServiceUnavailable)
+	require.Equal(t, "1", r.header.Get("Retry-After"))
+	require.NoError(t, tx.Rollback(t.Context()))
+	r = s.as(http.MethodGet, path, "").is(http.StatusOK)
+	for _, list := range []string{"sources", "touches", "events"} {
+		require.Len(t, r.at("data", list), 2, list)
+	}
 }
 
 // After a split, a person's copy has nothing of the person that left.

@@ -14,7 +14,7 @@ import (
 )
 
 // Views follow the log, so a read may have to wait for them: for the position in minPosition, for the last write of the
-// caller's account, or, before a 404, for the end of the log.
+// caller's account, or, before a 404 and for a copy of a person, for the end of the log.
 
 // waitFor waits until the views that answer a GET have reached its minPosition or, without one, the last write of the
 // caller's account. It returns the errors of all parameters, so it must be called after they are read. An account may
@@ -114,21 +114,26 @@ func (ex *exchange) waitForOwnWrite(waiting share, views ...string) {
 }
 
 // withCatchUp reads the resource that a path names from views. If they do not have it, it may have been written just
-// now, so it is read again after the views have caught up with the log. This wait has the same limit as waitFor's.
+// now, so it is read again after the views have caught up with the log.
 func withCatchUp[T any](ex *exchange, read func() (T, error), views ...string) (T, error) {
 	found, err := read()
 	if !errors.Is(err, query.ErrNotFound) || len(views) == 0 {
 		return found, err
 	}
-	waiting := ex.load.waiting.of(ex.caller.Account)
-	if !waiting.reserve(1) {
-		return found, errOverloaded
-	}
-	defer waiting.release(1)
-	if err := ex.Query.CatchUp(ex.ctx, views...); err != nil {
+	if err := ex.catchUp(views...); err != nil {
 		return found, err
 	}
 	return read()
+}
+
+// catchUp waits until the views have caught up with the log. This wait has the same limit as waitFor's.
+func (ex *exchange) catchUp(views ...string) error {
+	waiting := ex.load.waiting.of(ex.caller.Account)
+	if !waiting.reserve(1) {
+		return errOverloaded
+	}
+	defer waiting.release(1)
+	return ex.Query.CatchUp(ex.ctx, views...)
 }
 
 // one answers with the one thing that the path names.
