@@ -84,6 +84,9 @@ func TestConsoleSpend_Rejects(t *testing.T) {
 	} {
 		require.Contains(t, row.body, text)
 	}
+	row = b.post("/console/sources/spend", "day", "2026-01-01", "source", "api", "amount", "$100")
+	require.Equal(t, http.StatusBadRequest, row.status)
+	require.Contains(t, row.body, "is in $, and the account&#39;s currency is INR")
 	require.Contains(t, b.post("/console/sources/spend", "day", "2026-01-01", "amount", "1").body,
 		"must have one to four")
 	b.caughtUp()

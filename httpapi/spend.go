@@ -38,7 +38,11 @@ func (ex *exchange) setSpend() (answer, error) {
 	if err := body.wrong.Err(); err != nil {
 		return answer{}, err
 	}
-	rows, err := spend.Parse(body.members["rows"])
+	settings, err := ex.Directory.ConfirmAccount(ex.ctx, ex.caller.Account)
+	if err != nil {
+		return answer{}, err
+	}
+	rows, err := spend.Parse(body.members["rows"], settings.State.Currency)
 	if err != nil {
 		return answer{}, err
 	}

@@ -33,6 +33,9 @@ func TestSpend_SetAgainChangesNothing(t *testing.T) {
 
 	require.Equal(t, []string{"rows[0].day", "rows[0].key", "rows[0].amount"},
 		s.as(http.MethodPut, spending, `{"rows":[{}]}`).is(http.StatusBadRequest).fieldsNamed())
+	foreign := s.as(http.MethodPut, spending, strings.ReplaceAll(body, "800", `"$800"`)).is(http.StatusBadRequest)
+	require.Equal(t, []string{"rows[1].amount"}, foreign.fieldsNamed())
+	require.Contains(t, foreign.raw, "is in $, and the account's currency is INR")
 	s.as(http.MethodPut, spending, `{"rows":[],"day":"2026-11-28"}`).is(http.StatusBadRequest)
 	s.as(http.MethodPut, spending, ``).is(http.StatusBadRequest)
 }

@@ -89,8 +89,8 @@ func (s State) Others(rows []event.SpendRow) (others []event.SpendRow) {
 	return others
 }
 
-// Parse reads the member rows of a body. The error is field.Errors.
-func Parse(raw jsontext.Value) ([]event.SpendRow, error) {
+// Parse reads the member rows of a body, of an account with a currency. The error is field.Errors.
+func Parse(raw jsontext.Value, currency string) ([]event.SpendRow, error) {
 	var elements []jsontext.Value
 	if raw.Kind() != jsontext.KindBeginArray || json.Unmarshal(raw, &elements) != nil {
 		return nil, field.Errors{{Field: "rows", Message: "must be a list of objects"}}
@@ -98,7 +98,7 @@ func Parse(raw jsontext.Value) ([]event.SpendRow, error) {
 	if len(elements) == 0 || len(elements) > MaxRows {
 		return nil, field.Errors{{Field: "rows", Message: "must have 1 to 10,000 rows"}}
 	}
-	p := parser{first: make(map[cell]int, len(elements))}
+	p := parser{currency: currency, first: make(map[cell]int, len(elements))}
 	rows := make([]event.SpendRow, len(elements))
 	for i, element := range elements {
 		rows[i] = p.row(i, element)
@@ -107,8 +107,9 @@ func Parse(raw jsontext.Value) ([]event.SpendRow, error) {
 }
 
 type parser struct {
-	wrong field.Errors
-	first map[cell]int // rows by their day and key
+	currency string
+	wrong    field.Errors
+	first    map[cell]int // rows by their day and key
 }
 
 func (p *parser) row(i int, raw jsontext.Value) (row event.SpendRow) {
@@ -123,7 +124,7 @@ func (p *parser) row(i int, raw jsontext.Value) (row event.SpendRow) {
 		p.wrong.Add(at+".day", err.Error())
 	}
 	row.SpendKey = p.key(at+".key", members["key"])
-	if row.Amount, err = parseAmount(members["amount"]); err != nil {
+	if row.Amount, err = parseAmount(members["amount"], p.currency); err != nil {
 		p.wrong.Add(at+".amount", err.Error())
 	}
 	if len(p.wrong) > before {
@@ -211,14 +212,14 @@ func ParseDay(written string) (string, error) {
 
 var errDay = errors.New("must be a day such as 2026-01-31")
 
-func parseAmount(raw jsontext.Value) (string, error) {
+func parseAmount(raw jsontext.Value, currency string) (string, error) {
 	var amount lead.Amount
 	var err error
 	switch raw.Kind() {
 	case jsontext.KindNumber:
 		amount, err = lead.AmountFromNumber(string(raw))
 	case jsontext.KindString:
-		amount, err = lead.ParseAmount(text(raw))
+		amount, err = ParseAmount(text(raw), currency)
 	default:
 		return "", errAmount
 	}

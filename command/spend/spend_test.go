@@ -11,7 +11,7 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-func parse(rows string) ([]event.SpendRow, error) { return Parse(jsontext.Value(rows)) }
+func parse(rows string) ([]event.SpendRow, error) { return Parse(jsontext.Value(rows), "INR") }
 
 func TestParse_Rows(t *testing.T) {
 	t.Parallel()
@@ -47,6 +47,7 @@ func TestParse_Errors(t *testing.T) {
 		`[` + row(day, key, `-1`) + `]`:                                           "rows[0].amount must not be negative",
 		`[` + row(day, key, `1.23456`) + `]`:                                      "rows[0].amount must have at most 4 decimals",
 		`[` + row(day, key, `"much"`) + `]`:                                       "rows[0].amount is not a number such as 1250.50",
+		`[` + row(day, key, `"$100"`) + `]`:                                       "rows[0].amount is in $, and the account's currency is INR",
 		`[` + row(day, key, `null`) + `]`:                                         "rows[0].amount must be a decimal such as 12.50",
 		`[` + row(day, `"a"`, `1`) + `]`:                                          "rows[0].key must be an object",
 		`[` + row(day, `{"utmSource":" "}`, `1`) + `]`:                            "rows[0].key must have one to four of source, utmSource, utmMedium and utmCampaign",
@@ -103,4 +104,22 @@ func TestState_OthersOfTheSameDaysAndChannels(t *testing.T) {
 		row("2026-11-27", "", "news", "b", "1"),
 	}))
 	require.Empty(t, State(nil).Others([]event.SpendRow{row("2026-11-27", "google_ad", "", "kept", "3")}))
+}
+
+func TestParseAmount_Currency(t *testing.T) {
+	t.Parallel()
+	for written, mark := range map[string]string{
+		"100": "", "₹100": "", "INR 100": "", "inr100": "", "Rs. 100": "", "Dhs 100": "",
+		"$100": "$", "100 €": "€", "USD 100": "USD", "USD100": "USD", "100usd": "usd", "US$ 100": "$",
+	} {
+		amount, err := ParseAmount(written, "INR")
+		if mark == "" {
+			require.NoError(t, err, written)
+			require.Equal(t, "100", amount.String(), written)
+			continue
+		}
+		require.EqualError(t, err, "is in "+mark+", and the account's currency is INR", written)
+	}
+	_, err := ParseAmount("$100", "")
+	require.NoError(t, err, "an account that is not provisioned")
 }

@@ -193,6 +193,7 @@ func TestRead_Rejects(t *testing.T) {
 		"day,campaign,amount\n2026-09-01,a,\"1,234\"\n2026-09-02,a,\"0,5\"\n": "line 2: amount can be read in two ways",
 		"day,campaign,amount\n2026-09-01,a,$5\n":                              "line 2: amount is in $, and the account's currency is INR",
 		"day,campaign,amount\n2026-09-01,a,EUR 5\n":                           "line 2: amount is in EUR",
+		"day,campaign,amount\n2026-09-01,a,eur5\n":                            "line 2: amount is in eur",
 		"day,source,amount\n2026-09-01,Google,5\n":                            "line 2: source must be one of api,",
 		"day,campaign,amount\n2026-09-01,,5\n":                                "line 2: key must have one to four of",
 		"day,campaign,amount\n2026-09-01,a,5,6\n":                             "line 2: has 4 cells under 3 columns",

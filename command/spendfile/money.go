@@ -2,12 +2,8 @@ package spendfile
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
-	"unicode"
-
-	iso "golang.org/x/text/currency"
 
 	"github.com/leadlog/leadlog/command/lead"
 )
@@ -42,21 +38,3 @@ func (m *money) parse(cell string) (lead.Amount, error) {
 	}
 	return lead.ParseAmount(cell)
 }
-
-// foreignMark returns the code or sign in a cell of another currency than one; empty if there is none.
-func foreignMark(cell, code string) string {
-	own := iso.MustParseISO(code)
-	signs := fmt.Sprint(iso.NarrowSymbol(own), iso.Symbol(own))
-	for _, r := range cell {
-		if unicode.Is(unicode.Sc, r) && !strings.ContainsRune(signs, r) {
-			return string(r)
-		}
-	}
-	if letters := isoCode.FindString(cell); letters != "" && !strings.EqualFold(letters, code) {
-		return letters
-	}
-	return ""
-}
-
-// isoCode is the code of a currency.
-var isoCode = regexp.MustCompile(`\b[A-Z]{3}\b`)

@@ -272,8 +272,8 @@ func (r *reader) amount(row leadfile.Row) (units uint64) {
 			return 0
 		}
 	}
-	if mark := foreignMark(cell, r.Currency); mark != "" {
-		r.refuse(row.Line, name, "is in %s, and the account's currency is %s", mark, r.Currency)
+	if err := spend.CheckCurrency(cell, r.Currency); err != nil {
+		r.refuse(row.Line, name, "%v", err)
 		return 0
 	}
 	parsed, err := r.money.parse(cell)

@@ -121,7 +121,11 @@ func (v *visit) setSpend() (screen, error) {
 		}
 		faults.Add(name, wrong.Message)
 	}
-	amount, err := lead.ParseAmount(form.Get("amount"))
+	settings, err := v.Directory.ConfirmAccount(v.ctx, v.identity.Account)
+	if err != nil {
+		return screen{}, err
+	}
+	amount, err := spend.ParseAmount(form.Get("amount"), settings.State.Currency)
 	if err != nil {
 		faults.Add("amount", err.Error())
 	}
