@@ -5,6 +5,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,17 +46,23 @@ func TestConsoleSpend_FileAndRow(t *testing.T) {
 	b := signedIn(t)
 	require.Contains(t, b.get("/console/sources/spend").body, "No costs yet.")
 	set := b.costs(googleCosts)
-	require.Equal(t, "/console/sources/spend?changed=2&others=0&rows=2", set.goTo, set.body)
+	require.Equal(t, "/console/sources/spend?changed=2&line=6&others=0&rows=2&totals=1", set.goTo, set.body)
 	b.caughtUp()
 	shown := b.get(set.goTo).body
-	require.Contains(t, shown, "2 amounts read, 2 changed.")
+	require.Contains(t, shown, "2 amounts read, 2 changed. Left out as totals: line 6.</p>")
 	require.Contains(t, shown, `<td class="wide">Brand</td>`)
 	require.Contains(t, shown, "INR 1,000.5</data>")
-	require.Equal(t, "/console/sources/spend?changed=0&others=0&rows=2", b.costs(googleCosts).goTo, "the same again")
+	require.Equal(t, "/console/sources/spend?changed=0&line=6&others=0&rows=2&totals=1",
+		b.costs(googleCosts).goTo, "the same again")
 
 	renamed := bytes.ReplaceAll([]byte(googleCosts), []byte("Brand"), []byte("Renamed"))
-	require.Equal(t, "/console/sources/spend?changed=2&others=2&rows=2", b.costs(string(renamed)).goTo)
-	require.Equal(t, "/console/sources/spend?changed=2&others=0&rows=2", b.costs(string(renamed), "replace", "true").goTo)
+	require.Equal(t, "/console/sources/spend?changed=2&line=6&others=2&rows=2&totals=1", b.costs(string(renamed)).goTo)
+	require.Equal(t, "/console/sources/spend?changed=2&line=6&others=0&rows=2&totals=1",
+		b.costs(string(renamed), "replace", "true").goTo)
+	own := b.costs("day,campaign,amount\n2026-01-04,a,1\n2026-01-04,a,2\n" + strings.Repeat("Total,,3\n", 12))
+	require.Contains(t, b.get(own.goTo).body, "1 amount read, 1 changed. Left out as totals: lines 4, 5, 6, 7, 8, 9, 10, "+
+		"11, 12, 13 and 2 more. Lines added to others of their day and key: 1. The file names no currency: its amounts "+
+		"are taken as INR.</p>")
 
 	require.Equal(t, "/console/sources/spend?changed=1&others=0&rows=1", b.post("/console/sources/spend", "day",
 		"2026-01-03", "source", "facebook_ad", "utmCampaign", "Diwali", "amount", "₹1,234.50").goTo)

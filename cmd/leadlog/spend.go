@@ -122,7 +122,7 @@ func describeSpend(w io.Writer, f spendfile.File, currency string) {
 		fmt.Fprintf(w, "  (columns left out: %d)\n", others)
 	}
 	if n := len(f.LeftOut); n > 0 {
-		fmt.Fprintf(w, "left out as totals: %s\n", lineList(f.LeftOut))
+		fmt.Fprintf(w, "left out as totals: %s\n", spendfile.LineList(f.LeftOut, n))
 	}
 	if added := f.Lines - len(f.Rows); added > 0 {
 		fmt.Fprintf(w, "lines added to others of their day and key: %d\n", added)
@@ -130,24 +130,6 @@ func describeSpend(w io.Writer, f spendfile.File, currency string) {
 	if !f.HasCurrency {
 		fmt.Fprintf(w, "the file names no currency: its amounts are taken as %s\n", currency)
 	}
-}
-
-// lineList names lines, at most ten of them.
-func lineList(numbers []int) string {
-	text := "line"
-	if len(numbers) > 1 {
-		text = "lines"
-	}
-	for i, number := range numbers[:min(len(numbers), 10)] {
-		if i > 0 {
-			text += ","
-		}
-		text += fmt.Sprintf(" %d", number)
-	}
-	if len(numbers) > 10 {
-		text += fmt.Sprintf(" and %d more", len(numbers)-10)
-	}
-	return text
 }
 
 // end prints the result, on stdout.

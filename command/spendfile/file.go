@@ -47,6 +47,28 @@ type File struct {
 	Since, Until string // first and last day
 }
 
+// MaxListed is how many lines LineList names.
+const MaxListed = 10
+
+// LineList names the first of a number of lines.
+func LineList(first []int, count int) string {
+	text := "line"
+	if count > 1 {
+		text = "lines"
+	}
+	first = first[:min(len(first), MaxListed)]
+	for i, line := range first {
+		if i > 0 {
+			text += ","
+		}
+		text += fmt.Sprintf(" %d", line)
+	}
+	if more := count - len(first); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // Column is a column, and what it becomes.
 type Column struct{ Name, Becomes string }
 

@@ -36,7 +36,15 @@ type spendPage struct {
 }
 
 // spendSet is what became of the rows of a file.
-type spendSet struct{ Rows, Changed, Others int }
+type spendSet struct {
+	Rows, Changed, Others int
+	Added                 int    // lines, to others of their day and key
+	LeftOut               string // lines of totals
+	Assumed               bool   // the currency, which the file does not name
+}
+
+// spendSetParams are the parameters of a spendSet.
+var spendSetParams = []string{"rows", "changed", "others", "added", "totals", "line", "currency"}
 
 // maxSpendUpload is the maximum size of a file of costs, unpacked: it is read at once.
 const maxSpendUpload = 8 << 20 // bytes
@@ -45,9 +53,19 @@ func (v *visit) spend() (screen, error) {
 	p := v.params()
 	shown := spendPage{Given: url.Values{"day": {v.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly)}}}
 	if rows, err := strconv.Atoi(p.text("rows")); err == nil {
-		set := &spendSet{Rows: rows}
+		set := &spendSet{Rows: rows, Assumed: p.text("currency") == "assumed"}
 		set.Changed, _ = strconv.Atoi(p.text("changed"))
 		set.Others, _ = strconv.Atoi(p.text("others"))
+		set.Added, _ = strconv.Atoi(p.text("added"))
+		if totals, _ := strconv.Atoi(p.text("totals")); totals > 0 {
+			var lines []int
+			for _, text := range p.values["line"] {
+				if line, err := strconv.Atoi(text); err == nil {
+					lines = append(lines, line)
+				}
+			}
+			set.LeftOut = spendfile.LineList(lines, totals)
+		}
 		shown.Set = set
 	}
 	return v.spendScreen(shown)
@@ -65,7 +83,7 @@ func (v *visit) spendScreen(shown spendPage) (screen, error) {
 	if !v.reads() { // the address is that of a form
 		p.values = url.Values{}
 	}
-	for _, name := range []string{"rows", "changed", "others"} {
+	for _, name := range spendSetParams {
 		delete(p.values, name)
 	}
 	page := p.page()
@@ -133,7 +151,7 @@ func (v *visit) setSpend() (screen, error) {
 		return v.spendScreen(spendPage{Given: form, Faults: faults})
 	}
 	row.Amount = amount.String()
-	return v.toSpend([]event.SpendRow{row}, false)
+	return v.toSpend(spendfile.File{Rows: []event.SpendRow{row}, Lines: 1, HasCurrency: true}, false)
 }
 
 // spendTimeout bounds the setting of a file, and spendUpload its upload.
@@ -169,7 +187,7 @@ func (v *visit) uploadSpend() (screen, error) {
 			if err != nil {
 				return v.refusedSpend(err)
 			}
-			return v.toSpend(found.Rows, replace)
+			return v.toSpend(found, replace)
 		}
 		const longest = 20 // of the values below
 		value, err := io.ReadAll(io.LimitReader(part, longest))
@@ -194,12 +212,12 @@ func (v *visit) refusedSpend(err error) (screen, error) {
 	return v.spendScreen(spendPage{Lines: strings.Split(err.Error(), "\n"), Given: url.Values{}})
 }
 
-// toSpend sets rows, and leads to the page.
-func (v *visit) toSpend(rows []event.SpendRow, replace bool) (screen, error) {
+// toSpend sets the rows of a file, and leads to the page.
+func (v *visit) toSpend(file spendfile.File, replace bool) (screen, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), spendTimeout)
 	defer cancel()
 	_ = http.NewResponseController(v.w).SetWriteDeadline(time.Now().Add(spendTimeout + writeTimeout))
-	set, err := v.Commands.SetSpend(ctx, command.SetSpend{Caller: v.caller, Rows: rows, Replace: replace})
+	set, err := v.Commands.SetSpend(ctx, command.SetSpend{Caller: v.caller, Rows: file.Rows, Replace: replace})
 	if err != nil {
 		return screen{}, err
 	}
@@ -209,8 +227,20 @@ func (v *visit) toSpend(rows []event.SpendRow, replace bool) (screen, error) {
 		set.Others = 0
 	}
 	values := url.Values{}
-	for name, n := range map[string]int{"rows": len(rows), "changed": set.Changed, "others": set.Others} {
+	for name, n := range map[string]int{"rows": len(file.Rows), "changed": set.Changed, "others": set.Others} {
 		values.Set(name, strconv.Itoa(n))
+	}
+	if added := file.Lines - len(file.Rows); added > 0 {
+		values.Set("added", strconv.Itoa(added))
+	}
+	if n := len(file.LeftOut); n > 0 {
+		values.Set("totals", strconv.Itoa(n))
+		for _, line := range file.LeftOut[:min(n, spendfile.MaxListed)] {
+			values.Add("line", strconv.Itoa(line))
+		}
+	}
+	if !file.HasCurrency {
+		values.Set("currency", "assumed")
 	}
 	return screen{redirect: v.path("/sources/spend") + "?" + values.Encode()}, nil
 }
