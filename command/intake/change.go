@@ -86,7 +86,7 @@ func Create(
 		settings.Source = DefaultSource(settings.Kind)
 	}
 	if settings.Kind == Webhook && c.Signature == nil {
-		wrong.Add("signature", "is required for kind webhook")
+		wrong.Add("signature", signatureRequired)
 	}
 	settings, wrong = c.apply(settings, wrong, privateTargets)
 	wrong = append(wrong, wrongMapping(settings)...)
@@ -94,7 +94,7 @@ func Create(
 	if wrong != nil {
 		return created, secrets, false, wrong
 	}
-	if secrets.Secret == "" && settings.Kind != Form && settings.Kind != MetaLeadAds && settings.Kind != WhatsApp {
+	if secrets.Secret == "" && !mayLackSecret(settings.Kind) {
 		if secrets.Secret, err = NewSecret(settings, newSecret); err != nil {
 			return created, secrets, false, err
 		}
@@ -102,6 +102,11 @@ func Create(
 	}
 	return event.IntakeCreated{IntakeSettings: settings}, secrets, made, nil
 }
+
+const signatureRequired = "is required for kind webhook"
+
+// mayLackSecret reports whether intakes of a kind may be without a secret. Those of Meta may have an appSecret instead.
+func mayLackSecret(kind string) bool { return kind == Form || kind == MetaLeadAds || kind == WhatsApp }
 
 // NewSecret makes a secret of the form that a kind's senders use.
 func NewSecret(settings event.IntakeSettings, random func() (string, error)) (string, error) {
@@ -142,6 +147,9 @@ func (s State) Change(
 		after.AccessToken = "" // a new address must not get the token of the old one
 	}
 	after, wrong = c.applySecrets(settings, after, wrong)
+	if after.Secret == "" && c.Secret != nil && !mayLackSecret(settings.Kind) {
+		wrong.Add(nameSecret, "is required: a rotation replaces it")
+	}
 	if wrong != nil {
 		return nil, secrets, wrong
 	}
@@ -306,7 +314,13 @@ func (c Update) applyForm(s *changed, privateTargets bool) {
 
 // applyProvider applies the settings of webhooks and of Meta.
 func (c Update) applyProvider(s *changed, privateTargets bool) {
-	if c.Signature != nil && s.onlyFor("signature", true, Webhook) {
+	switch {
+	case c.Signature == nil:
+	case *c.Signature == event.IntakeSignature{}:
+		if s.Kind == Webhook {
+			s.refuse("signature", signatureRequired)
+		}
+	case s.onlyFor("signature", true, Webhook):
 		signature, errs := checkedSignature(*c.Signature)
 		s.Signature = &signature
 		s.wrong = append(s.wrong, errs...)
@@ -437,7 +451,7 @@ func (c Update) applySecrets(settings event.IntakeSettings, s Secrets, wrong fie
 		*value = *given
 	}
 	switch {
-	case c.Secret != nil && *c.Secret != "":
+	case c.Secret != nil:
 		set(nameSecret, c.Secret, &s.Secret)
 	case c.Signature != nil: // the present secret stays, and has to suit the new scheme
 		set(nameSecret, &s.Secret, &s.Secret)

@@ -278,8 +278,13 @@ func TestCreate_NamesWrongField(t *testing.T) {
 		},
 		{
 			"signature without a header",
-			kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{} }),
+			kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{Scheme: "hmac"} }),
 			[]string{"signature.header"},
+		},
+		{
+			"default signature",
+			kind(intake.Webhook, func(c *intake.Update) { c.Signature = &event.IntakeSignature{} }),
+			[]string{"signature"},
 		},
 		{
 			"header with a space",
@@ -387,6 +392,56 @@ func TestChange_OnlyDifferences(t *testing.T) {
 		require.Equal(t, c.want, changed.Changed, name)
 		require.Equal(t, slices.Contains(c.want, "challenge.secret"), after != secrets, name)
 		require.Equal(t, after != secrets, intake.SetsSecrets(*changed), name)
+	}
+}
+
+func TestChange_ZeroRemovesSecret(t *testing.T) {
+	t.Parallel()
+	none, signature := new(""), &event.IntakeSignature{Scheme: "bearer"}
+	for name, c := range map[string]struct {
+		created, change intake.Update
+		want            []string // what has changed
+		wrong           string   // the field that is
+	}{
+		"those of Meta": {
+			intake.Update{Kind: new(intake.MetaLeadAds), Secret: new("s"), AppSecret: new("a"), AccessToken: new("t")},
+			intake.Update{AppSecret: none, VerifyToken: none, AccessToken: none},
+			[]string{"appSecret", "accessToken"}, "",
+		},
+		"secret beside an appSecret": {
+			intake.Update{Kind: new(intake.WhatsApp), Secret: new("s"), AppSecret: new("a")},
+			intake.Update{Secret: none}, []string{"secret"}, "",
+		},
+		"the only secret that signs": {
+			intake.Update{Kind: new(intake.WhatsApp), AppSecret: new("a"), VerifyToken: new("v")},
+			intake.Update{AppSecret: none}, nil, "secret",
+		},
+		"secret of another kind": {intake.Update{Kind: new(intake.Typeform)}, intake.Update{Secret: none}, nil, "secret"},
+		"secret of a form":       {intake.Update{Kind: new(intake.Form)}, intake.Update{Secret: none}, nil, ""},
+		"signature of a webhook": {
+			intake.Update{Kind: new(intake.Webhook), Signature: signature},
+			intake.Update{Signature: &event.IntakeSignature{}}, nil, "signature",
+		},
+		"signature of another kind": {
+			intake.Update{Kind: new(intake.Typeform)}, intake.Update{Signature: &event.IntakeSignature{}}, nil, "",
+		},
+	} {
+		c.created.Name = new("Site")
+		s, secrets := live(t, c.created)
+		changed, after, err := s.Change("acme", c.change, secrets, false)
+		switch {
+		case c.wrong != "":
+			require.Equal(t, []string{c.wrong}, fields(t, err), name)
+			require.ErrorContains(t, err, "is required", name)
+		case c.want == nil:
+			require.NoError(t, err, name)
+			require.Nil(t, changed, name)
+		default:
+			require.NoError(t, err, name)
+			require.NotNil(t, changed, name)
+			require.Equal(t, c.want, changed.Changed, name)
+			require.NotEqual(t, secrets, after, name)
+		}
 	}
 }
 
