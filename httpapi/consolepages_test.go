@@ -777,6 +777,31 @@ func TestConsole_ExportsEveryPage(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, b.get("/console/leads.csv?phone=12").status)
 }
 
+// The export of a list without its filter has the personal data of everyone.
+func TestConsole_FilterNeverDropped(t *testing.T) {
+	t.Parallel()
+	b := signedIn(t)
+	b.capture(`{"name":"Asha Rao","phone":"9876543210"}`)
+	b.caughtUp() // an export of the console does not wait for views
+	for query, field := range map[string]string{
+		"status=won%": "status", "q=%zz": "q", "createdSince=%2": "createdSince", "cursor=%": "cursor",
+		"status=new&status=won": "status", "shared=true&shared=true": "shared",
+	} {
+		r := b.get("/console/leads?" + query)
+		require.Equal(t, http.StatusBadRequest, r.status, query)
+		require.NotContains(t, r.body, "+91", query)
+		if field != "cursor" { // an export has no pages
+			r = b.get("/console/leads.csv?" + query)
+			require.Equal(t, http.StatusBadRequest, r.status, query)
+			require.Contains(t, r.body, field, query)
+		}
+	}
+	for _, query := range []string{"status=new;x", "source=website;x&status=new"} {
+		require.NotContains(t, b.get("/console/leads.csv?"+query).body, "9876543210", "a semicolon is part of a value")
+	}
+	require.Contains(t, b.get("/console/leads.csv?status=new&unknown=%zz&%zz=1&&").body, "9876543210")
+}
+
 func TestConsoleOverview_FailingIntake(t *testing.T) {
 	t.Parallel()
 	b := signedIn(t)

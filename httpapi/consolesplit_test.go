@@ -86,7 +86,9 @@ func TestConsoleSplit_ByContact(t *testing.T) {
 	everything := b.get(at + "/split?email=" + email)
 	require.Equal(t, http.StatusBadRequest, everything.status)
 	require.Contains(t, everything.body, "must leave the lead at least one arrival")
-	for _, wrong := range []string{"", "?phone=x", "?touches=x", "?lead=" + id, "?phone=" + phone + "&lead=" + id} {
+	for _, wrong := range []string{
+		"", "?phone=x", "?touches=x", "?touches=%ff", "?touches=%", "?lead=" + id, "?phone=" + phone + "&lead=" + id,
+	} {
 		require.Equal(t, http.StatusBadRequest, b.get(at+"/split"+wrong).status, wrong)
 	}
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/command/lead"
+	"github.com/leadlog/leadlog/httpapi/console"
 	"github.com/leadlog/leadlog/query"
 )
 
@@ -297,29 +298,7 @@ type params struct {
 	wrong  field.Errors
 }
 
-// undecodable replaces a value with invalid percent-encoding. It is not UTF-8, so every parameter rejects it.
-const undecodable = "\xff"
-
-// params splits the query string as browsers write it. The standard library drops parts that it cannot parse: without a
-// filter or dryRun, the request would do more than the caller wants.
-func (ex *exchange) params() *params {
-	if ex.r.URL.RawQuery == "" {
-		return &params{}
-	}
-	p := &params{values: make(url.Values)}
-	for pair := range strings.SplitSeq(ex.r.URL.RawQuery, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		name, err := url.QueryUnescape(name)
-		if err != nil {
-			continue
-		}
-		if value, err = url.QueryUnescape(value); err != nil {
-			value = undecodable
-		}
-		p.values.Add(name, value)
-	}
-	return p
-}
+func (ex *exchange) params() *params { return &params{values: console.QueryParams(ex.r)} }
 
 // get reads a parameter that may be given only once.
 func (p *params) get(name string) string {

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"maps"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -19,11 +20,40 @@ type params struct {
 	wrong  field.Errors
 }
 
-func (v *visit) params() *params { return &params{values: v.r.URL.Query()} }
+func (v *visit) params() *params { return &params{values: QueryParams(v.r)} }
+
+// undecodable replaces a value with invalid percent-encoding. It is not UTF-8, so every parameter rejects it.
+const undecodable = "\xff"
+
+// QueryParams splits a query string as browsers write it. The standard library drops parts that it cannot parse:
+// without a filter or dryRun, the request would do more than the caller wants.
+func QueryParams(r *http.Request) url.Values {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	values := make(url.Values)
+	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(name)
+		if err != nil {
+			continue
+		}
+		if value, err = url.QueryUnescape(value); err != nil {
+			value = undecodable
+		}
+		values.Add(name, value)
+	}
+	return values
+}
 
 const maxParam = 1000 // characters
 
+// text reads a parameter that may be given only once.
 func (p *params) text(name string) string {
+	if len(p.values[name]) > 1 {
+		p.wrong.Add(name, "must be given once")
+		return ""
+	}
 	value := strings.TrimSpace(p.values.Get(name))
 	if !isText(value) || utf8.RuneCountInString(value) > maxParam {
 		p.wrong.Add(name, "must be text of at most 1000 characters")

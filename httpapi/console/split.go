@@ -164,7 +164,7 @@ func (m masker) splitSide(of lead.State) splitSide {
 
 // showSplit shows both leads as a split would make them.
 func (v *visit) showSplit(mask masker) (screen, error) {
-	values := v.r.URL.Query()
+	values := QueryParams(v.r)
 	body, err := v.splitBody(values)
 	if err != nil {
 		return screen{}, err
@@ -238,6 +238,8 @@ func (v *visit) splitBody(chosen url.Values) (map[string]jsontext.Value, error) 
 		values := slices.DeleteFunc(slices.Clone(chosen[name]), func(value string) bool { return value == "" })
 		switch {
 		case len(values) == 0:
+		case !isText(values...):
+			return nil, notTextError(name)
 		case name == "touches":
 			body[name] = mustJSON(values)
 		case name == "lead":
