@@ -40,6 +40,11 @@ func (ex *exchange) membersUpTo(most int64, tooLarge error) (map[string]jsontext
 	if !acceptable(ex.r.Header, mediaJSON) {
 		return nil, errMediaType
 	}
+	return ex.objectUpTo(most, tooLarge)
+}
+
+// objectUpTo is membersUpTo of a body of any media type.
+func (ex *exchange) objectUpTo(most int64, tooLarge error) (map[string]jsontext.Value, error) {
 	raw, err := ex.readBodyUpTo(most, tooLarge)
 	if err != nil {
 		return nil, err
@@ -135,6 +140,20 @@ func (ex *exchange) fields(names ...string) (*fields, error) {
 	body := &fields{members: members}
 	body.only(names...)
 	return body, err
+}
+
+// withoutFields rejects a body with fields, for a route that has none. Its media type does not matter, because a client
+// may announce one for an empty body.
+func withoutFields(handle func(*exchange) (answer, error)) func(*exchange) (answer, error) {
+	return func(ex *exchange) (answer, error) {
+		members, err := ex.objectUpTo(maxBody, errTooLarge)
+		body := &fields{members: members}
+		body.only()
+		if err := body.with(err); err != nil {
+			return answer{}, err
+		}
+		return handle(ex)
+	}
 }
 
 // idAndFields reads the id in the path and then the body. The error of an invalid id is missing.

@@ -38,11 +38,15 @@ var signatureFields = []string{
 func (f *fields) intakeChange() intake.Update {
 	c := intake.Update{
 		Name: f.textOrEmpty("name"), Kind: f.textOrNil("kind"), Source: f.textOrEmpty("source"),
-		Enabled: f.boolean("enabled"), Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"),
-		ExpectEvery: f.textOrEmpty("expectEvery"), GraphURL: f.textOrEmpty("graphUrl"), Secret: f.textOrNil("secret"),
-		AppSecret: f.textOrNil("appSecret"), VerifyToken: f.textOrNil("verifyToken"),
-		AccessToken: f.textOrNil("accessToken"), Each: f.textOrEmpty("each"),
+		Redirect: f.textOrEmpty("redirect"), Honeypot: f.textOrEmpty("honeypot"),
+		ExpectEvery: f.textOrEmpty("expectEvery"), GraphURL: f.textOrEmpty("graphUrl"), Secret: f.textOrEmpty("secret"),
+		AppSecret: f.textOrEmpty("appSecret"), VerifyToken: f.textOrEmpty("verifyToken"),
+		AccessToken: f.textOrEmpty("accessToken"), Each: f.textOrEmpty("each"),
 		Handshake: f.textOrEmpty("handshake"), OnInvalid: f.textOrEmpty("onInvalid"),
+	}
+	if f.includes("enabled") {
+		enabled := f.boolean("enabled")
+		c.Enabled = new(enabled == nil || *enabled)
 	}
 	if f.includes("acceptGet") {
 		accept := f.boolean("acceptGet")
@@ -65,11 +69,14 @@ func (f *fields) intakeChange() intake.Update {
 	if f.includes("mapping") {
 		c.Mapping = new(f.mapping("mapping"))
 	}
+	if f.includes("signature") {
+		c.Signature = &event.IntakeSignature{}
+	}
 	if f.has("signature") {
 		inner := f.object("signature")
-		c.Signature = &event.IntakeSignature{
+		c.Signature = &event.IntakeSignature{ // never the zero value, which is that of null
 			Header: inner.text("header"), Algorithm: inner.text("algorithm"), Encoding: inner.text("encoding"),
-			Prefix: inner.text("prefix"), Scheme: inner.text("scheme"), Format: inner.text("format"),
+			Prefix: inner.text("prefix"), Format: inner.text("format"), Scheme: cmp.Or(inner.text("scheme"), intake.SchemeHMAC),
 			TimestampHeader: inner.text("timestampHeader"), IDHeader: inner.text("idHeader"),
 			Signed: inner.text("signed"), Tolerance: inner.text("tolerance"), Name: inner.text("name"),
 		}

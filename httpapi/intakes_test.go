@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +77,33 @@ func TestIntakes_Change(t *testing.T) {
 	require.Equal(t, "active", on.at("data", "state"))
 	require.EqualValues(t, 0, on.at("data", "rateLimit"))
 	require.Equal(t, on.at("data"), s.as(http.MethodGet, after(path, on), "").at("data"))
+}
+
+func TestIntakes_NullSetsDefault(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	shop, _ := s.intake(`{"name":"Shop","kind":"webhook","secret":"s","signature":{"scheme":"bearer"},"enabled":false}`)
+	require.Equal(t, true, s.as(http.MethodPatch, shop, `{"enabled":null}`).is(http.StatusOK).at("data", "enabled"))
+	for _, name := range []string{"secret", "signature"} {
+		required := s.as(http.MethodPatch, shop, `{"`+name+`":null}`).is(http.StatusBadRequest)
+		require.Equal(t, []string{name}, required.fieldsNamed())
+		require.Contains(t, required.raw, "is required")
+	}
+	require.Equal(t, []string{"signature.header"},
+		s.as(http.MethodPatch, shop, `{"signature":{}}`).is(http.StatusBadRequest).fieldsNamed(), "is of scheme hmac")
+
+	meta, _ := s.intake(`{"name":"Meta","kind":"meta_lead_ads","secret":"s","appSecret":"app","verifyToken":"mine",` +
+		`"accessToken":"access"}`)
+	removed := s.as(http.MethodPatch, meta, `{"appSecret":null,"verifyToken":null,"accessToken":null,"signature":null}`)
+	require.NotContains(t, removed.is(http.StatusOK).body, "warnings")
+	record := s.trail("&type=intake.changed&subject="+strings.TrimPrefix(meta, intakes+"/"), 1)[0]
+	require.ElementsMatch(t, []string{"appSecret", "verifyToken", "accessToken"},
+		slices.Collect(maps.Keys(record["data"].(map[string]any))))
+	require.Equal(t, []string{"secret"},
+		s.as(http.MethodPatch, meta, `{"secret":null}`).is(http.StatusBadRequest).fieldsNamed(), "no other one signs")
+	s.as(http.MethodPatch, meta, `{"secret":null,"appSecret":"app"}`).is(http.StatusOK)
+	require.Equal(t, []string{"secret"},
+		s.as(http.MethodPatch, meta, `{"appSecret":null}`).is(http.StatusBadRequest).fieldsNamed())
 }
 
 func TestIntakes_FieldErrors(t *testing.T) {

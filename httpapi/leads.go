@@ -84,6 +84,9 @@ func (ex *exchange) listLeads() (answer, error) {
 		CreatedSince: p.time("createdSince"), CreatedUntil: p.time("createdUntil"),
 	}
 	filter.Consent, filter.Withdrawn = strings.CutPrefix(p.text("consent"), "-")
+	if filter.Withdrawn && filter.Consent == "" {
+		p.wrong.Add("consent", "must be a purpose, or - and a purpose")
+	}
 	if filter.Q != "" {
 		if filter.Region, err = ex.region(); err != nil {
 			return answer{}, err

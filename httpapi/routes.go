@@ -88,7 +88,10 @@ func (a *api) routes() []route {
 		{post, tokens, scoped("tokens:write", "leads:write"), quota.Write, (*exchange).createToken},
 		{get, tokens, scoped("tokens:read"), quota.Read, (*exchange).listTokens},
 		{get, tokens + "/{id}", scoped("tokens:read"), quota.Read, (*exchange).showToken},
-		{post, tokens + "/{id}/rotate", scoped("tokens:write", "leads:write"), quota.Write, (*exchange).rotateToken},
+		{
+			post, tokens + "/{id}/rotate", scoped("tokens:write", "leads:write"), quota.Write,
+			withoutFields((*exchange).rotateToken),
+		},
 		{del, tokens + "/{id}", scoped("tokens:write"), quota.Write, (*exchange).deleteToken},
 		{get, tokens + "/{id}/events", scoped("audit:read"), quota.Read, (*exchange).listTokenEvents},
 		{get, "/api/v1/crm/audit/events", scoped("audit:read"), quota.Read, (*exchange).auditTrail},
@@ -106,9 +109,9 @@ func (a *api) routes() []route {
 		{del, webhooks + "/{id}", scoped("webhooks:write"), quota.Write, (*exchange).deleteEndpoint},
 		{
 			post, webhooks + "/{id}/secret/rotate", scoped("webhooks:write"), quota.Write,
-			(*exchange).rotateEndpointSecret,
+			withoutFields((*exchange).rotateEndpointSecret),
 		},
-		{post, webhooks + "/{id}/test", scoped("webhooks:write"), quota.Write, (*exchange).testEndpoint},
+		{post, webhooks + "/{id}/test", scoped("webhooks:write"), quota.Write, withoutFields((*exchange).testEndpoint)},
 		{
 			post, webhooks + "/{id}/replay", scoped("webhooks:write", "leads:read"), quota.StreamWrite,
 			(*exchange).replayEndpoint,
@@ -122,7 +125,7 @@ func (a *api) routes() []route {
 		},
 		{
 			post, webhooks + "/{id}/deliveries/{deliveryId}/retry", scoped("webhooks:write"), quota.Write,
-			(*exchange).retryDelivery,
+			withoutFields((*exchange).retryDelivery),
 		},
 
 		{post, intakes, scoped("intakes:write"), quota.Write, (*exchange).createIntake},

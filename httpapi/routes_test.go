@@ -96,7 +96,7 @@ func TestParams_ListValidation(t *testing.T) {
 		"q=%00": "q", "phone=x": "phone", "email=x": "email",
 		"limit=%zz": "limit", "status=won%": "status", "cursor=%": "cursor", "createdSince=%2": "createdSince",
 		"minPosition=%x": "minPosition", "status=new&status=won": "status", "limit=2&limit=2": "limit",
-		"limit=2;status=won": "limit",
+		"limit=2;status=won": "limit", "consent=-": "consent", "consent=-&status=new": "consent",
 	} {
 		require.Equal(t, []string{field},
 			s.as(http.MethodGet, leads+"?"+query, "").is(http.StatusBadRequest).fieldsNamed(), query)
@@ -402,6 +402,8 @@ func TestRoutes_UnknownField(t *testing.T) {
 	lead := leads + "/" + s.leadID(s.as(http.MethodPost, leads, `{"phone":"9876512399"}`).is(http.StatusCreated))
 	endpoint := s.endpoint()
 	intake, _ := s.intake(`{"name":"Form","kind":"form","source":"website"}`)
+	id, _ := s.token()
+	token := tokens + "/" + id
 	events := func() int {
 		return s.count(`SELECT count(*) FROM log.event_readable WHERE metadata->>'account' = $1`, s.account)
 	}
@@ -422,10 +424,26 @@ func TestRoutes_UnknownField(t *testing.T) {
 		{http.MethodPost, lead + "/split", `{"phone":"9876512399","scpoe":1}`},
 		{http.MethodPost, lead + "/join", `{"from":"` + missingID + `","scpoe":1}`},
 		{http.MethodPost, lead + "/contacts/release", `{"phone":"9876512399","scpoe":1}`},
+		{http.MethodPost, token + "/rotate", `{"scpoe":1}`},
+		{http.MethodPost, endpoint + "/secret/rotate", `{"scpoe":1}`},
+		{http.MethodPost, endpoint + "/test", `{"scpoe":1}`},
+		{http.MethodPost, endpoint + "/deliveries/" + missingID + "/retry", `{"scpoe":1}`},
 	} {
 		wrong := s.as(to.method, to.path, to.body).is(http.StatusBadRequest)
 		require.Equal(t, []string{"scpoe"}, wrong.fieldsNamed(), to.path)
 		require.Contains(t, wrong.raw, "is not a known field")
 	}
+	for _, path := range []string{token + "/rotate", endpoint + "/secret/rotate", endpoint + "/test"} {
+		for _, body := range []string{`[]`, `overlap=0s`, `{"a":`} {
+			require.Equal(t, []string{"body"},
+				s.as(http.MethodPost, path, body).is(http.StatusBadRequest).fieldsNamed(), path)
+		}
+	}
 	require.Equal(t, before, events(), "nothing is written")
+	for _, body := range []string{``, ` `, `{}`} {
+		s.send(call{
+			method: http.MethodPost, path: token + "/rotate", credential: s.jwt, body: body,
+			header: map[string]string{"Content-Type": "application/x-www-form-urlencoded"},
+		}).is(http.StatusOK)
+	}
 }

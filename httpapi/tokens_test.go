@@ -76,11 +76,11 @@ func TestTokens_IssuerNeedsTheirRights(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id, _ := s.token()
-	const body = `{"name":"mine","expiresInDays":1}`
+	requests := map[string]string{tokens: `{"name":"mine","expiresInDays":1}`, tokens + "/" + id + "/rotate": ""}
 	issue := func(scope, path, body string) reply {
 		return s.send(call{method: http.MethodPost, path: path, credential: s.mint(s.account, scope), body: body})
 	}
-	for _, path := range []string{tokens, tokens + "/" + id + "/rotate"} {
+	for path, body := range requests {
 		require.Equal(t, "Scope leads:write required",
 			issue("tokens:write leads:read", path, body).is(http.StatusForbidden).at("message"), path)
 		require.Equal(t, "Scope leads:read required",
@@ -89,7 +89,7 @@ func TestTokens_IssuerNeedsTheirRights(t *testing.T) {
 	}
 	hidden := false
 	s.provision(s.account, account.Settings{Features: []string{account.FeatureAPI}, TokensSeeLeads: &hidden})
-	for _, path := range []string{tokens, tokens + "/" + id + "/rotate"} {
+	for path, body := range requests {
 		require.Less(t, issue("tokens:write leads:write", path, body).status, 300, path)
 	}
 	s.send(call{
