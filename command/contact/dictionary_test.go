@@ -95,6 +95,12 @@ var exports = map[string]string{
 	"school": "student_phone=phone\tstudent_email=email\tparent_phone=otherPhone\tmother_email=otherEmail",
 	"nested": "assigned_to[email]=notLead\tdata[owner][name]=notLead\towner[city]=notLead\tfax[number]=notPerson\torder[email]=email\t" +
 		"contact[email]=email\tto[0][email]=notLead\tfields[agent][value]=notLead",
+	"bookings": "payload[organizer][email]=notLead\tpayload[organizer][name]=notLead\thosts[0][phone]=notLead\t" +
+		"payload[attendees][0][email]=email\tpayload[responses][email][email_address]=email\torganizer_email=notLead\t" +
+		"destinationCalendar[primaryEmail]=notLead\tGastgeber[email]=notLead\tOrganisateur[email]=notLead",
+	"handlers": "owner_id[email]=notLead\tuser_id[name]=notLead\tcreator_user_id[email]=notLead\tcreator[first_name]=notLead\t" +
+		"assigned_user[email]=notLead\tresponsible_user_id[phone]=notLead\tperson_id[email][0][work]=email\t" +
+		"User ID=notLead\tuser[id]=notLead\tuser_email=email\tuser[phone]=phone",
 	"handlers and numbers": "recipient=notLead\tadmin_email=notLead\torder_number=notLead\taadhaar=notLead\tGST No.=notLead\t" +
 		"referrer_email=notLead\tKundennummer=notLead\tRef\tStore",
 }

@@ -1,6 +1,7 @@
 package contact
 
 import (
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -100,8 +101,8 @@ func LooksLikeEmail(text string) bool {
 	return err == nil
 }
 
-// LooksLikePhone reports whether a text is a phone number, and not a date, a sum or a short number. Region is as in
-// ParsePhone.
+// LooksLikePhone reports whether a text is a phone number, and not a date, a sum, an IP address or a short number.
+// Region is as in ParsePhone.
 func LooksLikePhone(text, region string) bool {
 	const minDigits = 8 // of those without +
 	plain := trim(text)
@@ -110,6 +111,9 @@ func LooksLikePhone(text, region string) bool {
 		return false
 	}
 	if date.MatchString(plain) || sum.MatchString(plain) {
+		return false
+	}
+	if _, err := netip.ParseAddr(plain); err == nil {
 		return false
 	}
 	_, err := ParsePhone(plain, region, Hint{From: File})

@@ -47,6 +47,7 @@ func TestLooksLike_Texts(t *testing.T) {
 	for _, text := range []string{
 		"", "asha@example.com", "2026-09-12", "12.09.2026", "20260912", "2026-09-12T15:05:13+05:30", "12/09/2026 10:00",
 		"1250000.50", "560001", "120212345678901234", "Asha", "true",
+		"61.12.123.145", " 98.76.51.23 ", "2001:db8::98:7651:2345",
 	} {
 		require.False(t, LooksLikePhone(text, "IN"), "%q", text)
 		require.False(t, LooksLikePhone(text, "DE"), "%q", text)
