@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
@@ -192,6 +193,24 @@ func TestMap_TypeformAnswers(t *testing.T) {
 			`{"email":"me@example.com","phone":"+919876512345",
 			"customFields":{"ref-2":"friend@example.com","ref-4":"+919876554321"},"metadata":{"source":"website","form_id":"f"}}`,
 		},
+		"of others, and of a company": {
+			"Emergency contact phone|Reference phone|Company phone|Referrer email|Your phone|Email",
+			`{"type":"phone_number","phone_number":"+919876554321",#1},
+			{"type":"phone_number","phone_number":"+919876554322",#2},
+			{"type":"phone_number","phone_number":"+912223456000",#3},{"type":"email","email":"friend@example.com",#4},
+			{"type":"phone_number","phone_number":"+919876512345",#5},{"type":"email","email":"me@example.com",#6}`, "{}",
+			`{"email":"me@example.com","phone":"+919876512345",
+			"customFields":{"ref-1":"+919876554321","ref-2":"+919876554322","ref-3":"+912223456000",
+			"ref-4":"friend@example.com"},
+			"metadata":{"source":"website","form_id":"f"}}`,
+		},
+		"a company's alone": {
+			"Emergency contact phone|Company phone",
+			`{"type":"phone_number","phone_number":"+919876554321",#1},
+			{"type":"phone_number","phone_number":"+912223456000",#2}`, "{}",
+			`{"phone":"+912223456000","customFields":{"ref-1":"+919876554321"},
+			"metadata":{"source":"website","form_id":"f"}}`,
+		},
 		"name": {
 			"What's your *name*?|Email",
 			`{"type":"text","text":"Asha Rao",#1},{"type":"email","email":"a@example.com",#2}`, "{}",
@@ -331,6 +350,10 @@ func TestMap_FormContacts(t *testing.T) {
 		`{"invoice_no":"9876543210","3":"a@example.com"}`: `
 			{"email":"a@example.com","customFields":{"invoice_no":"9876543210"}}`,
 		`{"company_email":"a@example.com"}`: `{"email":"a@example.com","customFields":{}}`,
+		// an entry of Gravity Forms with an empty phone
+		`{"form_id":"3","ip":"61.12.123.145","4":"61.12.123.146","2":"a@example.com","3":""}`: `
+			{"email":"a@example.com","customFields":{"4":"61.12.123.146"}}`,
+		`{"platform":"9876554321","text":"9876512345"}`: `{"phone":"+919876512345","customFields":{}}`,
 		// repeated
 		`{"email":["a@example.com","b@example.com"],"phone":["9876512345","9876554321"],"name":["Asha","Rao"]}`: `
 			{"name":"Asha","email":"a@example.com","phone":"+919876512345",
@@ -357,16 +380,75 @@ func TestMap_FormContacts(t *testing.T) {
 	}
 }
 
-// Only the first would be a lead, with the others as its custom fields.
-func TestMap_FormOfSeveralPersons(t *testing.T) {
+// The organizer, or the owner, would be the lead, and all bookings one.
+func TestMap_HandledPosts(t *testing.T) {
 	t.Parallel()
-	m := compiled(t, event.IntakeSettings{Kind: Form})
+	const calCom = `{"triggerEvent":"BOOKING_CREATED","createdAt":"2026-05-24T09:30:00.538Z","payload":{"type":"60min",
+		"title":"60min between Host and Asha Rao","additionalNotes":"","customInputs":{},
+		"startTime":"2026-05-25T09:30:00Z","endTime":"2026-05-25T10:30:00Z",
+		"organizer":{"id":5,"name":"Host","email":"host@example.org","username":"host","timeZone":"Asia/Kolkata","language":{"locale":"en"},"timeFormat":"h:mma","phoneNumber":"+919876554321"},
+		"responses":{"name":{"label":"your_name","value":"Asha Rao"},
+		"email":{"label":"email_address","value":"asha@example.com"},
+		"location":{"label":"location","value":{"optionValue":"","value":"inPerson"}},"notes":{"label":"additional_notes"},
+		"guests":{"label":"additional_guests","value":["guest@example.com"]}},"userFieldsResponses":{},
+		"attendees":[{"email":"asha@example.com","name":"Asha Rao","timeZone":"Asia/Kolkata","language":{"locale":"en"}}],
+		"location":"Pune","destinationCalendar":{"id":10,"integration":"apple_calendar",
+		"externalId":"https://example.net/c/1","primaryEmail":"calendar@example.org","userId":5,"eventTypeId":null},
+		"hideCalendarNotes":false,"requiresConfirmation":null,"eventTypeId":7,"uid":"bFJeNb2uX8ANpT3JL5EfXw",
+		"eventTitle":"60min","price":0,"currency":"usd","length":60,"bookingId":91,"metadata":{},"status":"ACCEPTED"}}`
+	const pipedrive = `{"id":1,"company_id":12,"owner_id":{"id":123,"name":"Agent","email":"agent@example.org","has_pic":1,
+		"active_flag":true%s},"org_id":{"name":"Rao & Co","people_count":1,"owner_id":123,"address":"1 MG Road",
+		"active_flag":true,"cc_email":"org@example.net","value":1234},"name":"Asha Rao","first_name":"Asha","last_name":"Rao",
+		"open_deals_count":2,"visible_to":"3","phone":[{"value":"+919876512345","primary":true,"label":"work"}],
+		"email":[{"value":"asha@example.com","primary":true,"label":"work"}],"first_char":"a","cc_email":"cc@example.net",
+		"add_time":"2026-04-30 06:17:00","owner_name":"Agent","org_name":"Rao & Co","label":5}`
+	asha := []string{"Asha Rao", "asha@example.com", ""}
+	withPhone := []string{"Asha Rao", "asha@example.com", "+919876512345"}
+	for post, want := range map[string][]string{
+		calCom:                                 asha,
+		fmt.Sprintf(pipedrive, ""):             withPhone,
+		fmt.Sprintf(pipedrive, `,"value":123`): withPhone,
+		`{"payload":{"attendees":[{"name":"Asha Rao","email":"asha@example.com"}],"organizer":{"name":"Host",
+			"email":"host@example.org"},"responses":{"email":{"label":"email_address","value":"asha@example.com"}}}}`: asha,
+		`{"attendees":[{"name":"Asha Rao","email":"asha@example.com"}],
+			"host":{"name":"Host","email":"host@example.org"}}`: asha,
+		`{"owner_id":{"name":"Agent","email":"agent@example.org"},"email":[{"label":"work","value":"asha@example.com"}],
+			"name":"Asha Rao"}`: asha,
+		`{"user_id":"9876554321","creator":"9876554321","email":"asha@example.com","name":"Asha Rao"}`: asha,
+	} {
+		for _, settings := range []event.IntakeSettings{{Kind: Form}, knownWebhook} {
+			_, got, _ := capturedBy(t, settings, Request{Body: []byte(post)})
+			var lead struct{ Name, Email, Phone string }
+			require.NoError(t, json.Unmarshal([]byte(got), &lead, json.MatchCaseInsensitiveNames(true)))
+			require.Equal(t, want, []string{lead.Name, lead.Email, lead.Phone}, post)
+		}
+	}
+}
+
+// knownWebhook has the mapping that the manual has for connectors.
+var knownWebhook = event.IntakeSettings{Kind: Webhook, Mapping: map[string]string{
+	"name": "known.name", "email": "known.email", "phone": "known.phone", "customFields": "known.rest", "metadata": "{}",
+}}
+
+// Only the first would be a lead, with the others as its custom fields.
+func TestMap_SeveralPersons(t *testing.T) {
+	t.Parallel()
+	several := field.Errors{{Field: "body", Message: errSeveral.Error()}}
 	for _, post := range []string{
 		`[{"name":"Asha","phone":"9876512345"},{"name":"Binu","phone":"9876554321"}]`,
 		`{"leads":[{"first_name":"Asha","email":"a@example.com"},{"first_name":"Binu","phone":"9876554321"}]}`,
+		`{"attendees":[{"name":"Asha","email":"a@example.com"},{"name":"Binu","email":"b@example.com"}]}`,
 	} {
-		_, wrong := m.Map(Request{Body: []byte(post), Region: "IN"})
-		require.Equal(t, field.Errors{{Field: "body", Message: errSeveral.Error()}}, wrong, post)
+		for _, settings := range []event.IntakeSettings{{Kind: Form}, knownWebhook} {
+			_, wrong := compiled(t, settings).Map(Request{Body: []byte(post), Region: "IN"})
+			require.Equal(t, several, wrong, "%s %s", settings.Kind, post)
+		}
+		// whom the mapping names itself
+		own := event.IntakeSettings{Kind: Webhook, Mapping: map[string]string{
+			"phone": "null", "email": `"a@example.com"`, "customFields": "known.rest",
+		}}
+		_, wrong := compiled(t, own).Map(Request{Body: []byte(post), Region: "IN"})
+		require.Empty(t, wrong, post)
 	}
 }
 

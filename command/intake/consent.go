@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/leadlog/leadlog/command/contact"
 	"github.com/leadlog/leadlog/command/lead"
 )
 
@@ -66,18 +67,18 @@ func purposeOf(name, prefix string) (purpose string, is bool) {
 	return strings.CutSuffix(rest, "]")
 }
 
-// ticked reports whether a box is ticked. Of a repeated field the last value counts: forms put a hidden one before
-// the box.
+// ticked reports whether a box is ticked, or a radio does not say no. Of a repeated field the last value counts: forms
+// put a hidden one before the box.
 func ticked(value any) bool {
 	switch v := value.(type) {
-	case bool:
-		return v
-	case string:
-		return !slices.Contains([]string{"", "0", "false", "off", "no"}, strings.ToLower(strings.TrimSpace(v)))
+	case map[string]any:
+		return true
 	case []any:
 		return len(v) > 0 && ticked(v[len(v)-1])
 	}
-	return value != nil
+	text := textOf(value)
+	granted, known := contact.Granted(text)
+	return granted || !known && strings.TrimSpace(text) != ""
 }
 
 // setConsents adds consents to the metadata: those of the mapping, or of a form, unless the metadata have some.

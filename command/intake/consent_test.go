@@ -32,6 +32,11 @@ func TestMap_ConsentsOfForm(t *testing.T) {
 			`{"consent":[{"purpose":"a","granted":true,"method":"form"},{"purpose":"b","granted":false,` +
 				`"method":"form"}]}`, ``,
 		},
+		"the answers of radios": {
+			url.Values{"consent[a]": {"Nein"}, "consent[b]": {"Ja"}},
+			`{"consent":[{"purpose":"a","granted":false,"method":"form"},{"purpose":"b","granted":true,` +
+				`"method":"form"}]}`, ``,
+		},
 		"other fields": {
 			url.Values{"consent": {"yes"}, "consent[]": {"x"}, "consent[open": {"x"}, "consent_text[a]": {"x"}},
 			``, `{"consent":"yes","consent (2)":"x","consent[open":"x","a":"x"}`,
@@ -48,6 +53,22 @@ func TestMap_ConsentsOfForm(t *testing.T) {
 				require.JSONEq(t, want, got, name)
 			}
 		}
+	}
+}
+
+func TestTicked_Values(t *testing.T) {
+	t.Parallel()
+	for _, yes := range []any{
+		"on", "1", "Ja", "oui", "subscribe", "offers by mail", true, int64(1), 1.0, []any{"0", "1"},
+		map[string]any{"email": "yes"},
+	} {
+		require.True(t, ticked(yes), "%v", yes)
+	}
+	for _, no := range []any{
+		"", " ", "0", "off", "False", "no", "n", "Nein", "non", "Não", "nee", "declined", "✗", false, int64(0), 0.0, nil,
+		[]any{}, []any{"1", "0"}, []any{"nein"},
+	} {
+		require.False(t, ticked(no), "%v", no)
 	}
 }
 

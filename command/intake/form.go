@@ -402,6 +402,7 @@ func meanings(leaves []leaf) []contact.Field {
 	for i, l := range leaves {
 		further := fields[i].Kind() == l.means.Kind() && fields[i].Rank() > l.means.Rank()
 		switch {
+		case fields[i] == contact.FieldNotLead, fields[i] == contact.FieldNotPerson: // whatever its type
 		case l.means != "" && !further:
 			fields[i] = l.means
 		case l.hidden && fields[i].Kind() == contact.FieldEmail:
@@ -504,7 +505,7 @@ func (k *known) byValue(leaves []leaf, fields []contact.Field, region string) (e
 	for i, l := range leaves {
 		text := textOf(l.value)
 		switch {
-		case l.hidden, fields[i] == contact.FieldNotLead:
+		case l.hidden, fields[i] == contact.FieldNotLead, strings.HasPrefix(string(fields[i]), "metadata."):
 		case email < 0 && contact.LooksLikeEmail(text):
 			email = i
 			k.warnings.Add("email", field.ContactByValue, "was recognised by its value: no field has a known name")

@@ -88,6 +88,7 @@ type Mapping struct {
 	settings event.IntakeSettings
 	programs []program
 	known    bool                // an expression reads the variable known
+	contacts bool                // that of the phone or the email does
 	each     *expression.Program // of a post's arrivals; nil: none
 }
 
@@ -120,7 +121,9 @@ func Compile(settings event.IntakeSettings) (*Mapping, error) {
 			continue
 		}
 		m.programs = append(m.programs, program{t.name, run})
-		m.known = m.known || strings.Contains(source, "known")
+		reads := strings.Contains(source, "known")
+		m.known = m.known || reads
+		m.contacts = m.contacts || reads && (t.name == "phone" || t.name == "email")
 	}
 	if settings.Each != "" {
 		var err error
@@ -186,7 +189,7 @@ func (m *Mapping) Map(r Request) (Mapped, field.Errors) {
 	if m.known {
 		known := knownOf(answersOf(m.settings.Kind, item), r.Region)
 		variables["known"] = known.variable()
-		if known.several && m.settings.Kind == Form {
+		if known.several && (m.contacts || m.settings.Kind == Form) {
 			wrong.Add("body", errSeveral.Error())
 		}
 		for _, warning := range known.warnings {
@@ -308,7 +311,8 @@ func (mapped *Mapped) set(p program, variables map[string]any) (steps uint64, er
 }
 
 var (
-	errSeveral    = errors.New("has a list of several persons, and kind form captures only one: use kind webhook")
+	errSeveral = errors.New("has a list of several persons, of which only one would be captured: " +
+		"use kind webhook with each")
 	errNotObject  = errors.New("must be an object")
 	errDeliveryID = errors.New("must be text of at most 200 characters or a whole number of 64 bits")
 )
