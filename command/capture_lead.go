@@ -131,7 +131,7 @@ func (c *capture) answer(ctx context.Context) (LeadCaptured, error) {
 	if err != nil {
 		return answer, err
 	}
-	answer.Warnings = c.arrival.WarningsOf(answer.fact)
+	answer.Warnings = c.arrival.WarningsOf(answer.fact, answer.Lead)
 	if !c.Admission.seesLeads() {
 		answer.Lead = answer.Lead.SetBy(answer.fact)
 	}
@@ -328,11 +328,11 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	outcome := fact
+	after, outcome := evolved(before, stream, fact, decision.Fact), fact
 	if c.own != nil {
 		captured := event.ArrivalCaptured{
 			LeadID: decision.LeadID, EventID: fact.Events[0].ID.String(), Merged: decision.Merged,
-			Warnings: arrival.Warnings(slices.Concat(c.own.warnings(), c.arrival.WarningsOf(decision.Fact))),
+			Warnings: arrival.Warnings(slices.Concat(c.own.warnings(), c.arrival.WarningsOf(decision.Fact, after))),
 		}
 		if outcome, err = c.arrivalWrite(captured); err != nil {
 			return LeadCaptured{}, err
@@ -347,7 +347,6 @@ func (c *capture) append(ctx context.Context, decision lead.Decision, phone, ema
 	if err != nil {
 		return LeadCaptured{}, err
 	}
-	after := evolved(before, stream, fact, decision.Fact)
 	for _, taken := range c.takes(decision, phone, email) {
 		c.holders.Add(taken.stream, decision.LeadID)
 	}

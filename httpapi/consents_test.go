@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -148,4 +149,47 @@ func TestConsents_Invalid(t *testing.T) {
 	s.as(http.MethodPost, leads+"/"+id+"/consents", ``).is(http.StatusBadRequest)
 	s.as(http.MethodGet, leads+"/"+id+"/consents?current=x", "").is(http.StatusBadRequest)
 	require.Empty(t, s.as(http.MethodGet, leads+"/"+id+"/consents", "").is(http.StatusOK).at("data"))
+}
+
+// A lead has at most 200 purposes. An arrival with another is captured with a warning, and kept as it was given.
+func TestConsents_TooManyPurposes(t *testing.T) {
+	t.Parallel()
+	s := startAlone(t)
+	id := s.leadID(s.capture(`{"phone":"9876543210"}`).is(http.StatusCreated))
+	path := leads + "/" + id + "/consents"
+	for i := range 10 {
+		var many []string
+		for j := range 20 {
+			many = append(many, fmt.Sprintf(`{"purpose":"p%d"}`, 20*i+j))
+		}
+		s.as(http.MethodPost, path, "["+strings.Join(many, ",")+"]").is(http.StatusCreated)
+	}
+	before := s.last()
+	require.Equal(t, []string{"consent.purpose"},
+		s.as(http.MethodPost, path, `{"purpose":"call"}`).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, []string{"consent[1].purpose"}, s.as(http.MethodPost, path,
+		`[{"purpose":"p0","granted":false},{"purpose":"call"}]`).is(http.StatusBadRequest).fieldsNamed())
+	require.Equal(t, before, s.last())
+	s.as(http.MethodPost, path, `{"purpose":"p0","granted":false}`).is(http.StatusCreated)
+
+	want := map[string]any{
+		"field": "metadata.consent", "code": "CONSENT_UNREADABLE",
+		"message": "has more purposes than the 200 of a lead: further ones were stored with the arrival only",
+	}
+	body := `{"phone":"9876543210","metadata":{"source":"website",` +
+		`"consent":[{"purpose":"p1","granted":false},{"purpose":"call"}]}}`
+	for range 2 { // the second answer is that of the key
+		captured := s.send(call{
+			method: http.MethodPost, path: leads, credential: s.jwt, body: body,
+			header: map[string]string{"Idempotency-Key": "k"},
+		}).is(http.StatusOK)
+		require.Equal(t, []any{want}, captured.at("warnings"))
+	}
+	intake, _ := s.createIntake(bearerIntake)
+	arrived := s.deliver(intake, body, validProof).is(http.StatusOK)
+	arrival := s.as(http.MethodGet, after("/api/v1/crm/arrivals/"+arrived.at("arrivalId").(string), arrived), "")
+	require.Equal(t, []any{want}, arrival.is(http.StatusOK).at("data", "warnings"))
+	consents := s.as(http.MethodGet, after(leads+"/"+id, arrived), "").is(http.StatusOK).at("data", "consents")
+	require.Len(t, consents, 200)
+	require.NotContains(t, consents, "call")
 }

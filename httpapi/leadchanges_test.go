@@ -2,13 +2,16 @@ package httpapi_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -85,8 +88,12 @@ func TestLeadChanges_Rejections(t *testing.T) {
 	created := s.capture(`{"phone":"9876543210"}`)
 	path := leads + "/" + created.at("data", "leadId").(string)
 	for body, fields := range map[string][]string{
-		``:             {"body"},
-		`{"nmae":"A"}`: {"body"},
+		``:               {"body"},
+		`{"leadId":"A"}`: {"body"},
+		`{"nmae":"A"}`:   {"nmae"},
+		`{"status":"won","opportunityvalue":95000,"city":"Pune","metadata":{},"fullName":"A"}`: {
+			"opportunityvalue", "city", "metadata", "fullName",
+		},
 		`{"status":"nope","leadTemperature":"mild","opportunityValue":true}`: {
 			"status", "leadTemperature", "opportunityValue",
 		},
@@ -138,7 +145,17 @@ func TestLeadChanges_ConcurrentWithCaptures(t *testing.T) {
 func TestWrite_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	lead := leads + "/" + s.capture(`{"phone":"9876543210","name":"Asha","city":"Pune"}`).at("data", "leadId").(string)
+	created := s.capture(`{"phone":"9876543210","name":"Asha","city":"Pune","opportunityValue":7,` +
+		`"metadata":{"consent":{"purpose":"call"}}}`).is(http.StatusCreated)
+	lead := leads + "/" + s.leadID(created)
+	s.join(s.leadID(created), s.leadID(s.capture(`{"email":"asha@example.com"}`))).is(http.StatusOK)
+	shown := s.as(http.MethodGet, lead, "").is(http.StatusOK).at("data").(map[string]any)
+	maps.DeleteFunc(shown, func(name string, _ any) bool {
+		return slices.Contains([]string{"phone", "email", "metadata"}, name)
+	})
+	require.Subset(t, slices.Collect(maps.Keys(shown)), []string{"joined", "contacts", "consents", "opportunityId"})
+	answered, err := json.Marshal(shown)
+	require.NoError(t, err)
 	endpoint := s.endpoint()
 	was := s.as(http.MethodGet, endpoint, "").is(http.StatusOK)
 	s.as(http.MethodPatch, endpoint, `{"enabled":false}`).is(http.StatusOK)
@@ -165,7 +182,7 @@ func TestWrite_ChangesNothing(t *testing.T) {
 	}
 	requireUnchanged(account())
 	for _, body := range []string{
-		`{}`, `{"name":null,"status":" "}`,
+		`{}`, `{"name":null,"status":" "}`, string(answered),
 		`{"name":"Asha","status":"NEW","leadTemperature":"warm","customFields":{"city":"Pune","none":null}}`,
 	} {
 		s.as(http.MethodPatch, lead, body).is(http.StatusOK)

@@ -17,8 +17,11 @@ import (
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
-// keyConsent is the key of metadata that has the consents of an arrival.
-const keyConsent = "consent"
+// keyConsent is the key of metadata that has the consents of an arrival, and metadataConsent its name in errors.
+const (
+	keyConsent      = "consent"
+	metadataConsent = "metadata." + keyConsent
+)
 
 // Limits of consents. Characters are Unicode code points after NFC.
 const (
@@ -29,7 +32,7 @@ const (
 	MaxConsentURL   = 2048
 	MaxVersion      = 200
 	maxMethod       = 50
-	maxPurposes     = 200 // of a lead; further ones are on the log, but not in its state
+	maxPurposes     = 200 // of a lead; further ones of arrivals are on the log, but not in its state
 )
 
 const tooManyConsentBytes = "must be at most 16 KiB"
@@ -55,9 +58,9 @@ func (g GivenConsent) words() string {
 // Consents reads consents: one object, or a list of them. Those that are invalid are left out, with errors that begin
 // with a name.
 func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong field.Errors) {
-	list, one := []jsontext.Value{value}, true
+	list := []jsontext.Value{value}
 	if value.Kind() == jsontext.KindBeginArray {
-		list, one = nil, false
+		list = nil
 		if err := json.Unmarshal(value, &list); err != nil {
 			wrong.Add(name, "must be a list of objects")
 			return nil, wrong
@@ -72,10 +75,7 @@ func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong fi
 		return nil, wrong
 	}
 	for i, item := range list {
-		at := name
-		if !one {
-			at += "[" + strconv.Itoa(i) + "]"
-		}
+		at := name + place(value, i)
 		members, err := Members(item)
 		if err != nil {
 			wrong.Add(at, "must be an object")
@@ -91,6 +91,14 @@ func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong fi
 		}
 	}
 	return given, wrong
+}
+
+// place returns where consents have one of them, to follow their name.
+func place(consents jsontext.Value, i int) string {
+	if consents.Kind() == jsontext.KindBeginArray {
+		return "[" + strconv.Itoa(i) + "]"
+	}
+	return ""
 }
 
 var consentFields = []string{"purpose", "granted", "text", "version", "url", "method"}
@@ -137,7 +145,7 @@ func (r *reader) noOtherGrant() {
 
 // consents reads those of an arrival. If one of them is invalid, none is recorded, and the metadata are kept as given.
 func (r *reader) consents(metadata map[string]jsontext.Value, rules Rules) []GivenConsent {
-	const name = "metadata." + keyConsent
+	const name = metadataConsent
 	value := metadata[keyConsent]
 	if empty(value) {
 		return nil
@@ -269,6 +277,16 @@ func (s State) Granted() map[string]bool {
 	return granted
 }
 
+// surplus returns which of some consents the lead, as it is after them, had no room for.
+func (s State) surplus(given []GivenConsent) (indexes []int) {
+	for i, g := range given {
+		if _, has := s.Consents[g.Purpose]; !has && len(s.Consents) >= maxPurposes {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
+}
+
 // RecordConsents decides on consents that did not come with an arrival: one object, or a list of them. When the lead
 // has all of them, the fact has none.
 //
@@ -282,6 +300,13 @@ func (s State) RecordConsents(
 	given, wrong := Consents(value, keyConsent)
 	if len(given) == 0 && wrong == nil {
 		wrong.Add(keyConsent, "must be an object with a purpose, or a list of them")
+	}
+	if wrong == nil {
+		after := s
+		after.consent(given, s.UpdatedAt, "")
+		for _, i := range after.surplus(given) {
+			wrong.Add(keyConsent+place(value, i)+".purpose", "is one more than the 200 purposes that a lead can have")
+		}
 	}
 	if wrong != nil {
 		return fact, nil, wrong

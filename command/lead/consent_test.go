@@ -2,6 +2,7 @@ package lead
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,44 @@ func TestRecorded_MarksChanges(t *testing.T) {
 	require.Equal(t, event.Purposes{
 		Consents: map[string]bool{"mail": true}, ChangedConsents: []string{"call", "mail"},
 	}, changedConsents(had.Consents, map[string]event.ConsentState{"mail": {Granted: true}}))
+}
+
+// A lead has at most 200 purposes. Those that it has can still change.
+func TestConsents_MorePurposesThanALeadHas(t *testing.T) {
+	t.Parallel()
+	target := *leadA("website")
+	for i := range maxPurposes - 1 {
+		target.consent([]GivenConsent{{Purpose: fmt.Sprint(i), Granted: true}}, target.UpdatedAt, "E")
+	}
+	for consents, want := range map[string][]string{
+		`{"purpose":"call"}`:                                                nil,
+		`[{"purpose":"call"},{"purpose":"0"}]`:                              nil,
+		`[{"purpose":"0","granted":false}]`:                                 nil,
+		`[{"purpose":"call"},{"purpose":"mail"}]`:                           {"[1].purpose"},
+		`[{"purpose":"a"},{"purpose":"b"},{"purpose":"1"},{"purpose":"c"}]`: {"[1].purpose", "[3].purpose"},
+	} {
+		var byHand []string
+		_, _, err := target.RecordConsents("acme", jsontext.Value(consents))
+		if err != nil {
+			for _, name := range fieldNames(t, err) {
+				byHand = append(byHand, strings.TrimPrefix(name, "consent"))
+			}
+		}
+		require.Equal(t, want, byHand, consents)
+
+		a, err := ParseArrival(withConsent(consents), someRules, Client{})
+		require.NoError(t, err)
+		decision, err := Decide(a, someRules, &target, nil, NewIDs{})
+		require.NoError(t, err)
+		warnings := codes(a.WarningsOf(decision.Fact, Evolve(target, leadFact(idA, someDay, decision.Fact))))
+		require.Equal(t, want != nil, slices.Equal(warnings, []string{"metadata.consent CONSENT_UNREADABLE"}))
+	}
+	full := target
+	full.consent([]GivenConsent{{Purpose: "call"}}, target.UpdatedAt, "E")
+	_, _, err := full.RecordConsents("acme", jsontext.Value(`{"purpose":"mail"}`))
+	require.Equal(t, field.Errors{{
+		Field: "consent.purpose", Message: "is one more than the 200 purposes that a lead can have",
+	}}, err)
 }
 
 // A lead whose metadata are full still has the consent, without its words.

@@ -33,8 +33,12 @@ var reserved = func() map[string]struct{} {
 // ReservedNames returns the members of a request's body that are not custom fields, and those of an answer. A name may
 // occur twice.
 func ReservedNames() []string {
-	return slices.Concat(nameAliases, FieldNames(), visitorAliases, []string{"metadata"}, customAliases,
-		[]string{"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId"})
+	return slices.Concat(nameAliases, FieldNames(), visitorAliases, []string{"metadata"}, customAliases, serviceNames)
+}
+
+// serviceNames are the members of an answer that the service sets.
+var serviceNames = []string{
+	"leadId", "contactUID", "opportunityId", "source", "createdAt", "updatedAt", "accountId",
 }
 
 // customFields reads custom fields from every place where they may be, in the order of rising precedence: the body

@@ -344,7 +344,7 @@ func byRank(a, b string) int { return cmp.Or(rankOf(a)-rankOf(b), strings.Compar
 // consents cuts the words of consents that are too long, and leaves out those beyond the limit of an arrival. What else
 // is wrong with them stays, and then none is recorded.
 func (r *repair) consents(metadata map[string]jsontext.Value) {
-	const name = "metadata." + keyConsent
+	const name = metadataConsent
 	value := metadata[keyConsent]
 	if value.Kind() != '[' && value.Kind() != '{' || empty(value) {
 		return

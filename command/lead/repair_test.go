@@ -233,7 +233,7 @@ func TestDecide_KeepsPersonWithoutSurplus(t *testing.T) {
 		merged := decision.Fact.(event.LeadMerged)
 		require.JSONEq(t, `{"a":"1","has 00":"new"}`, string(objectOf(merged.CustomFields)))
 		require.JSONEq(t, `{"utm_source":"google","has 00":"new"}`, string(objectOf(merged.Metadata)))
-		require.Equal(t, []string{"b FIELD_DROPPED", "metadata.a FIELD_DROPPED"}, codes(a.WarningsOf(merged)))
+		require.Equal(t, []string{"b FIELD_DROPPED", "metadata.a FIELD_DROPPED"}, codes(a.WarningsOf(merged, State{})))
 	}
 	_, err := Decide(a, someRules, target, nil, NewIDs{})
 	var wrong field.Errors

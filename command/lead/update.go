@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/leadlog/leadlog/command/account"
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -16,8 +17,9 @@ import (
 var ErrNotFound = errors.New("no such lead")
 
 // Update decides on a change by hand: the values of a body replace those of the lead. A field that is missing or empty
-// changes nothing; a custom field that is null is removed. Opportunity is the id of the opportunity, if the change
-// opens one. When nothing changes, Changed is empty.
+// changes nothing; a custom field that is null is removed. What the service sets is ignored, because a lead may be sent
+// back as it was answered; any other member is an error. Opportunity is the id of the opportunity, if the change opens
+// one. When nothing changes, Changed is empty.
 //
 // The error is ErrNotFound, a *JoinedError or field.Errors.
 func (s State) Update(
@@ -42,6 +44,11 @@ func (s State) Update(
 		if !field.byHand && !empty(body[field.name]) {
 			r.wrong.Add(field.name, "can only be changed by a capture")
 		}
+	}
+	var unknown field.Errors
+	field.Only(&unknown, "", body, slices.Concat(changeableNames, FieldNames(), serviceNames, shownNames)...)
+	for _, one := range unknown {
+		r.wrong.Add(one.Field, one.Message+"; a custom field goes into customFields")
 	}
 	// An empty object is valid, and changes nothing. A missing body, and an object without any of these members, are
 	// errors.
@@ -114,6 +121,9 @@ var changeableNames = func() (names []string) {
 	}
 	return append(names, "customFields")
 }()
+
+// shownNames are the members that only the answer of a GET has, except metadata, which only a capture changes.
+var shownNames = []string{"joined", "joinedInto", "contacts", "consents"}
 
 // changeable returns these members of a body. Aliases are for captures only.
 func changeable(body map[string]jsontext.Value) map[string]jsontext.Value {

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"github.com/leadlog/leadlog/command/field"
 	"github.com/leadlog/leadlog/eventstore/event"
 )
 
@@ -36,8 +37,10 @@ func TestUpdate_Outcome(t *testing.T) {
 			event.LeadUpdated{LeadFields: event.LeadFields{Name: "Asha"}, Changed: []string{"name"}},
 			func(s *State) { s.NameDerived = false },
 		},
-		"an alias of name that only captures accept": {
-			existing, raw("fullName", `"R"`, "status", `"WON"`),
+		"what the service sets is ignored": {
+			existing, raw("status", `"WON"`, "leadId", `"B"`, "contactUID", `"B"`, "source", `"csv"`,
+				"opportunityId", `"B"`, "createdAt", `"x"`, "updatedAt", `"x"`, "accountId", `"globex"`,
+				"joined", `["B"]`, "joinedInto", `"B"`, "contacts", `{"phones":[]}`, "consents", `{"call":false}`, "phone", `""`, "email", `null`),
 			event.LeadUpdated{LeadFields: event.LeadFields{Status: "won"}, Changed: []string{"status"}},
 			func(s *State) { s.Status = "won" },
 		},
@@ -115,8 +118,17 @@ func TestUpdate_Refused(t *testing.T) {
 		body  map[string]jsontext.Value
 		wrong []string
 	}{
-		"no body":             {nil, []string{"body"}},
-		"unknown fields only": {raw("nmae", `"A"`), []string{"body"}},
+		"no body":               {nil, []string{"body"}},
+		"an unknown field only": {raw("nmae", `"A"`), []string{"nmae"}},
+		"no field that changes": {raw("leadId", `"B"`), []string{"body"}},
+		"unknown fields": {
+			raw("status", `"won"`, "opportunityvalue", `95000`, "city", `"Pune"`), []string{"city", "opportunityvalue"},
+		},
+		"what only captures have": {
+			raw("status", `"won"`, "fullName", `"A"`, "contact_name", `"A"`, "industryData", `{}`, "fields", `{}`,
+				"metadata", `{"source":"csv"}`, "visitorId", `"v"`),
+			[]string{"contact_name", "fields", "fullName", "industryData", "metadata", "visitorId"},
+		},
 		"a contact": {
 			raw("phone", `"9876543210"`, "email", `"a@example.com"`, "name", `"A"`), []string{"phone", "email"},
 		},
@@ -133,7 +145,11 @@ func TestUpdate_Refused(t *testing.T) {
 		_, err := full.Update("acme", c.body, someRules, idOpportunity)
 		require.Equal(t, c.wrong, fieldNames(t, err), name)
 	}
-	_, err := full.Update("acme", raw("customFields", `{"c0":null,"one":1}`), someRules, idOpportunity)
+	_, err := full.Update("acme", raw("city", `"Pune"`), someRules, idOpportunity)
+	require.Equal(t, field.Errors{{
+		Field: "city", Message: "is not a known field; a custom field goes into customFields",
+	}}, err)
+	_, err = full.Update("acme", raw("customFields", `{"c0":null,"one":1}`), someRules, idOpportunity)
 	require.NoError(t, err, "one field replaces another")
 	_, err = full.Update("globex", raw("name", "7"), someRules, idOpportunity)
 	require.ErrorIs(t, err, ErrNotFound)

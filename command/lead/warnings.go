@@ -77,16 +77,17 @@ func (r *reader) pathOf(key string) string {
 	return key
 }
 
-// Messages of warnings of members beyond the limits of a lead.
+// Messages of warnings of members and consents beyond the limits of a lead.
 const (
 	surplusField    = "is more than the 50 custom fields that a lead can have, and was left out"
 	surplusMetadata = "is more metadata than a lead can have, and was left out"
+	surplusPurposes = "has more purposes than the 200 of a lead: further ones were stored with the arrival only"
 )
 
-// WarningsOf returns the warnings of an arrival that became a fact: its own, those of members that the lead has no room
-// for, and that of a contact which did not identify the person, because it is shared. Of a refusal there are only its
-// own.
-func (a Arrival) WarningsOf(fact event.Data) field.Warnings {
+// WarningsOf returns the warnings of an arrival that became a fact: its own, those of members and consents that the
+// lead, as it is after the fact, has no room for, and that of a contact which did not identify the person, because it
+// is shared. Of a refusal there are only its own.
+func (a Arrival) WarningsOf(fact event.Data, after State) field.Warnings {
 	warnings := slices.Clone(a.Warnings)
 	shared := ""
 	switch fact := fact.(type) {
@@ -99,6 +100,9 @@ func (a Arrival) WarningsOf(fact event.Data) field.Warnings {
 		}
 		for _, name := range missing(fact.Metadata, a.Metadata) {
 			warnings.Add("metadata."+name, field.FieldDropped, surplusMetadata)
+		}
+		if len(after.surplus(a.Consents)) > 0 {
+			warnings.Add(metadataConsent, field.ConsentUnreadable, surplusPurposes)
 		}
 	}
 	if shared != "" {
