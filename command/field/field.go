@@ -108,6 +108,7 @@ const (
 	FieldDropped       = "FIELD_DROPPED"
 	ContactByValue     = "CONTACT_BY_VALUE" // the value, and not its name, tells that it is one
 	ConsentUnreadable  = "CONSENT_UNREADABLE"
+	ConsentOutdated    = "CONSENT_OUTDATED" // a withdrawal of what was granted later, which still counts
 )
 
 // Warnings are all warnings about one request, arrival or row.

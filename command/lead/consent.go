@@ -75,7 +75,7 @@ func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong fi
 		return nil, wrong
 	}
 	for i, item := range list {
-		at := name + place(value, i)
+		at := name + subscript(value, i)
 		members, err := Members(item)
 		if err != nil {
 			wrong.Add(at, "must be an object")
@@ -93,8 +93,8 @@ func Consents(value jsontext.Value, name string) (given []GivenConsent, wrong fi
 	return given, wrong
 }
 
-// place returns where consents have one of them, to follow their name.
-func place(consents jsontext.Value, i int) string {
+// subscript returns where consents have one of them, to follow their name.
+func subscript(consents jsontext.Value, i int) string {
 	if consents.Kind() == jsontext.KindBeginArray {
 		return "[" + strconv.Itoa(i) + "]"
 	}
@@ -287,6 +287,13 @@ func (s State) surplus(given []GivenConsent) (indexes []int) {
 	return indexes
 }
 
+// outdates reports whether the lead, as it is after some consents, has granted later what one of them withdraws.
+func (s State) outdates(given []GivenConsent) bool {
+	return slices.ContainsFunc(given, func(g GivenConsent) bool {
+		return !g.Granted && s.Consents[g.Purpose].Granted
+	})
+}
+
 // RecordConsents decides on consents that did not come with an arrival: one object, or a list of them. When the lead
 // has all of them, the fact has none.
 //
@@ -305,7 +312,7 @@ func (s State) RecordConsents(
 		after := s
 		after.consent(given, s.UpdatedAt, "")
 		for _, i := range after.surplus(given) {
-			wrong.Add(keyConsent+place(value, i)+".purpose", "is one more than the 200 purposes that a lead can have")
+			wrong.Add(keyConsent+subscript(value, i)+".purpose", "is one more than the 200 purposes that a lead can have")
 		}
 	}
 	if wrong != nil {

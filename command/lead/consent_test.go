@@ -201,3 +201,21 @@ func TestConsentsOf_WithoutWords(t *testing.T) {
 	given, _ = ConsentsOf(&event.Fact{Data: merged})
 	require.Equal(t, "x", given[0].Text)
 }
+
+// An export says since when the person is known, not when it withdrew.
+func TestWarningsOf_OutdatedWithdrawal(t *testing.T) {
+	t.Parallel()
+	target := *leadA("website")
+	target.consent([]GivenConsent{{Purpose: "mail", Granted: true}, {Purpose: "call"}}, target.UpdatedAt, "E")
+	for consents, want := range map[string][]string{
+		`{"purpose":"mail","granted":false}`: {"metadata.consent CONSENT_OUTDATED"},
+		`{"purpose":"call","granted":false}`: {}, `{"purpose":"mail"}`: {}, `{"purpose":"sms","granted":false}`: {},
+	} {
+		a, err := ParseArrival(withConsent(consents), someRules, Client{})
+		require.NoError(t, err)
+		a.Ref.ReceivedAt = target.UpdatedAt.AddDate(-1, 0, 0)
+		decision, err := Decide(a, someRules, &target, nil, NewIDs{})
+		require.NoError(t, err)
+		require.Equal(t, want, codes(a.WarningsOf(decision.Fact, Evolve(target, leadFact(idA, someDay, decision.Fact)))))
+	}
+}

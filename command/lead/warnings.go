@@ -81,12 +81,13 @@ func (r *reader) pathOf(key string) string {
 const (
 	surplusField    = "is more than the 50 custom fields that a lead can have, and was left out"
 	surplusMetadata = "is more metadata than a lead can have, and was left out"
+	outdatedConsent = "withdraws what the person has granted later: the lead still has that consent"
 	surplusPurposes = "has more purposes than the 200 of a lead: further ones were stored with the arrival only"
 )
 
 // WarningsOf returns the warnings of an arrival that became a fact: its own, those of members and consents that the
-// lead, as it is after the fact, has no room for, and that of a contact which did not identify the person, because it
-// is shared. Of a refusal there are only its own.
+// lead, as it is after the fact, has no room for, that of a withdrawal older than the lead's consent, and that of a
+// contact which did not identify the person, because it is shared. Of a refusal there are only its own.
 func (a Arrival) WarningsOf(fact event.Data, after State) field.Warnings {
 	warnings := slices.Clone(a.Warnings)
 	shared := ""
@@ -103,6 +104,9 @@ func (a Arrival) WarningsOf(fact event.Data, after State) field.Warnings {
 		}
 		if len(after.surplus(a.Consents)) > 0 {
 			warnings.Add(metadataConsent, field.ConsentUnreadable, surplusPurposes)
+		}
+		if after.outdates(a.Consents) {
+			warnings.Add(metadataConsent, field.ConsentOutdated, outdatedConsent)
 		}
 	}
 	if shared != "" {

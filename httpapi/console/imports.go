@@ -202,6 +202,7 @@ var importWarnings = map[string]string{
 	field.ValueUnreadable:      "a value that cannot be used was kept as a custom field",
 	field.ValueShortened:       "a value or a column's name was too long, and was cut",
 	field.ConsentUnreadable:    "a consent is neither yes nor no, and was kept as a custom field",
+	field.ConsentOutdated:      "a withdrawal is older than the lead's consent, which still counts",
 	field.FieldDropped:         "a field was more than a lead can have, and was left out",
 }
 
