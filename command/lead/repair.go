@@ -20,14 +20,14 @@ import (
 // contact can make invalid. A value that cannot be used becomes a custom field of its name, one that is too long is
 // cut, and fields beyond the limits of a lead are left out. A contact that no person has is taken as absent. The
 // warnings say so. The body has no aliases, as that of a mapping. With asked, the sender is a person who can correct
-// the contacts, and they are left as they are.
+// the contacts, and they are left as they are, unless they are lists.
 func Repaired(body map[string]jsontext.Value, rules Rules, asked bool) (map[string]jsontext.Value, field.Warnings) {
 	r := repair{body: maps.Clone(body), rules: rules, custom: map[string]jsontext.Value{}}
 	given, err := Members(body["customFields"])
 	if r.given = given; err != nil && !empty(body["customFields"]) {
 		r.warnings.Add("customFields", field.FieldDropped, "is not an object, and was left out")
 	}
-	if !asked {
+	if !asked || body["phone"].Kind() == '[' || body["email"].Kind() == '[' {
 		r.contacts()
 	}
 	r.name()
@@ -128,36 +128,91 @@ func objectOf(members map[string]jsontext.Value) jsontext.Value {
 	return object
 }
 
+// flat returns the elements of a list and of the lists in it, and any other value alone.
+func flat(v jsontext.Value) (values []jsontext.Value) {
+	if v.Kind() != '[' || empty(v) {
+		return []jsontext.Value{v}
+	}
+	for _, element := range elements(v) {
+		values = append(values, flat(element)...)
+	}
+	return values
+}
+
+// partsOf returns the texts of an object that has nothing but members of two names, as simple returns them; false if it
+// has others.
+func partsOf(v jsontext.Value, names [2][]string) (parts [2]string, ok bool) {
+	members, err := Members(v)
+	for key, value := range members {
+		at := slices.IndexFunc(names[:], func(of []string) bool { return slices.Contains(of, simple(key)) })
+		switch {
+		case empty(value):
+		case at < 0 || parts[at] != "" || Scalar(value) == "":
+			return parts, false
+		default:
+			parts[at] = strings.TrimSpace(Scalar(value))
+		}
+	}
+	return parts, err == nil
+}
+
+// phoneText returns the text of a text or a number, and of an object with a country code and a number; else an empty
+// one.
+func phoneText(v jsontext.Value) string {
+	parts, ok := partsOf(v, [2][]string{countryFields, {"number", "phone", "phonenumber", "nationalnumber"}})
+	code := strings.TrimPrefix(parts[0], "+")
+	switch {
+	case !ok:
+		return Scalar(v)
+	case code == "":
+		return parts[1]
+	case !contact.IsDigits(code):
+		return ""
+	}
+	return "+" + code + " " + parts[1]
+}
+
+// nameText returns the text of a text or a number, and of an object with a first and a last name; else an empty one.
+func nameText(v jsontext.Value) string {
+	parts, ok := partsOf(v, [2][]string{
+		{"first", "firstname", "givenname"}, {"last", "lastname", "familyname", "surname"},
+	})
+	if !ok {
+		return Scalar(v)
+	}
+	return strings.TrimSpace(parts[0] + " " + parts[1])
+}
+
 // contacts leaves at most one phone and one email in the body: the first that can be used. One that cannot stays if no
 // contact can be, so that the arrival is refused for it.
 func (r *repair) contacts() {
-	phone := r.contact("phone", func(text string) contactUse {
+	phone := r.contact("phone", func(text string) (string, contactUse) {
 		if contact.PlaceholderPhone(text) {
-			return placeholderContact
+			return "", placeholderContact
 		}
 		given := reader{body: map[string]jsontext.Value{"phone": quote(text)}, given: r.given}
 		phone := given.phone(r.rules)
 		switch {
 		case given.wrong != nil:
-			return wrongContact
+			return "", wrongContact
 		case given.ignored != nil || r.rules.Ignored.HasPhone(phone):
-			return ignoredContact
+			return "", ignoredContact
 		case contact.PlaceholderPhone(phone):
-			return placeholderContact
+			return "", placeholderContact
 		}
-		return usableContact
+		return phone, usableContact
 	})
-	email := r.contact("email", func(text string) contactUse {
+	email := r.contact("email", func(text string) (string, contactUse) {
 		email, err := contact.ParseEmail(text)
 		switch {
 		case contact.PlaceholderEmail(email):
-			return placeholderContact
+			return "", placeholderContact
 		case err != nil:
-			return wrongContact
+			return "", wrongContact
 		case r.rules.Ignored.HasEmail(email):
-			return ignoredContact
+			return "", ignoredContact
 		}
-		return usableContact
+		return email, usableContact
 	})
 	none := r.body["phone"] == nil && r.body["email"] == nil
 	for _, of := range [...]struct {
@@ -188,23 +243,30 @@ const (
 )
 
 // contact sets a contact to its first usable value, or to an ignored one if there is no other, and returns the values
-// that cannot be used.
-func (r *repair) contact(name string, read func(text string) contactUse) (wrong []jsontext.Value) {
-	given := r.body[name]
+// that cannot be used. Read returns a text in canonical form. Other usable values become custom fields.
+func (r *repair) contact(name string, read func(text string) (string, contactUse)) (wrong []jsontext.Value) {
+	values := flat(r.body[name])
 	delete(r.body, name)
-	if empty(given) {
-		return nil
+	if len(values) > MaxCustomFields+1 {
+		values = values[:MaxCustomFields+1]
+		r.warnings.Add(name, field.FieldDropped, "has more values than a lead can have, and the others were left out")
 	}
 	var ignored jsontext.Value
-	for _, value := range elements(given) {
-		text := Scalar(value)
-		if contact.Placeholder(text) {
-			if text != "" {
-				r.warnings.Add(name, field.PlaceholderContact, "is a placeholder, and was taken as absent")
-			}
+	var used []string
+	for _, value := range values {
+		if empty(value) {
 			continue
 		}
-		switch use := read(text); {
+		text := phoneText(value)
+		if text == "" {
+			wrong = append(wrong, value)
+			continue
+		}
+		if contact.Placeholder(text) {
+			r.warnings.Add(name, field.PlaceholderContact, "is a placeholder, and was taken as absent")
+			continue
+		}
+		switch canonical, use := read(text); {
 		case use == placeholderContact:
 			r.warnings.Add(name, field.PlaceholderContact, "is a placeholder, and was taken as absent")
 		case use == ignoredContact:
@@ -213,10 +275,13 @@ func (r *repair) contact(name string, read func(text string) contactUse) (wrong 
 			}
 		case use == wrongContact:
 			wrong = append(wrong, value)
-		case r.body[name] == nil:
-			r.body[name] = quote(text)
+		case slices.Contains(used, canonical):
 		default:
-			r.addCustom(name, value)
+			if used = append(used, canonical); len(used) == 1 {
+				r.body[name] = quote(text)
+			} else {
+				r.addCustom(name, value)
+			}
 		}
 	}
 	switch {
@@ -229,17 +294,27 @@ func (r *repair) contact(name string, read func(text string) contactUse) (wrong 
 	return wrong
 }
 
+// name sets the name to the first one. Others, and what cannot be read as one, become custom fields.
 func (r *repair) name() {
 	given := r.body["name"]
-	if empty(given) {
-		return
+	delete(r.body, "name")
+	for _, value := range flat(given) {
+		name := nameText(value)
+		switch {
+		case empty(value):
+		case name == "":
+			r.addCustom("name", value)
+			r.warnings.Add("name", field.ValueUnreadable, "cannot be used, and is kept as a custom field")
+		case r.body["name"] != nil:
+			r.addCustom("name", value)
+		default:
+			if Length(name) > MaxName {
+				name = cut(name, MaxName)
+				r.warnings.Add("name", field.ValueShortened, "is longer than 200 characters, and was cut")
+			}
+			r.body["name"] = quote(name)
+		}
 	}
-	name := Scalar(elements(given)[0])
-	if Length(name) > MaxName {
-		name = cut(name, MaxName)
-		r.warnings.Add("name", field.ValueShortened, "is longer than 200 characters, and was cut")
-	}
-	r.body["name"] = quote(name)
 }
 
 // optional moves a value that cannot be used to the custom fields.
@@ -261,12 +336,17 @@ func (r *repair) optional(name, code string, usable func(jsontext.Value) bool) {
 	r.warnings.Add(name, code, "cannot be used, and is kept as a custom field")
 }
 
-// addCustom adds a custom field, under a name of its own if the name is taken.
+// addCustom adds a custom field, under a name of its own if the name is taken, as often as a lead has room for it.
 func (r *repair) addCustom(name string, value jsontext.Value) {
-	for n := 2; r.custom[name] != nil || r.given[name] != nil; n++ {
-		name = fmt.Sprintf("%s (%d)", cut(name, MaxCustomKey-len(" (99)")), n)
+	free := name
+	for n := 2; r.custom[free] != nil || r.given[free] != nil; n++ {
+		if n > MaxCustomFields+1 {
+			r.warnings.Add(name, field.FieldDropped, surplusField)
+			return
+		}
+		free = fmt.Sprintf("%s (%d)", cut(name, MaxCustomKey-len(" (99)")), n)
 	}
-	r.custom[name] = value
+	r.custom[free] = value
 }
 
 func (r *repair) customFields() {

@@ -70,6 +70,49 @@ func TestRepaired_KeepsPerson(t *testing.T) {
 			`{"phone":"9876543210","customFields":{"phone":"9876543211","phone (2)":"12"}}`,
 			[]string{"phone VALUE_UNREADABLE"},
 		},
+		"several lists of phones": {
+			`{"phone":[["N/A",null,""],["9876543210","+91 98765 43210"],"080 23456000","9876543210"]}`,
+			`{"phone":"9876543210","customFields":{"phone":"080 23456000"}}`, []string{"phone PLACEHOLDER_CONTACT"},
+		},
+		"several emails": {
+			`{"email":["asha@example.com","ASHA@example.com","b@example.com"]}`,
+			`{"email":"asha@example.com","customFields":{"email":"b@example.com"}}`, []string{},
+		},
+		"phone in parts": {
+			`{"phone":{"countryCode":"+91","number":"9876512345","extension":""}}`, `{"phone":"+91 9876512345"}`,
+			[]string{},
+		},
+		"phone of another country in parts": {
+			`{"phone":{"country_code":65,"phoneNumber":"93334444"}}`, `{"phone":"+65 93334444"}`, []string{},
+		},
+		"phone in parts without a code": {
+			`{"phone":{"countryCode":"US","number":"9845012345"},"email":"a@example.com"}`,
+			`{"email":"a@example.com","customFields":{"phone":{"countryCode":"US","number":"9845012345"}}}`,
+			[]string{"phone VALUE_UNREADABLE"},
+		},
+		"phone in other parts": {
+			`{"phone":{"countryCode":"+91","number":"9876512345","kind":"home"},"email":["a@example.com",{"verified":true}]}`,
+			`{"email":"a@example.com","customFields":{"phone":{"countryCode":"+91","number":"9876512345","kind":"home"},
+				"email":{"verified":true}}}`, []string{"phone VALUE_UNREADABLE", "email VALUE_UNREADABLE"},
+		},
+		"only a phone in other parts": {`{"phone":{"main":"9876512345"}}`, `{"phone":{"main":"9876512345"}}`, []string{}},
+		"yes for a phone": {
+			`{"phone":true,"email":"a@example.com"}`, `{"email":"a@example.com","customFields":{"phone":true}}`,
+			[]string{"phone VALUE_UNREADABLE"},
+		},
+		"name in parts": {
+			`{"phone":"9876543210","name":{"last":"Rao","first":"Asha"}}`, `{"phone":"9876543210","name":"Asha Rao"}`,
+			[]string{},
+		},
+		"name in other parts": {
+			`{"phone":"9876543210","name":{"first":"Asha","middle":"K"}}`,
+			`{"phone":"9876543210","customFields":{"name":{"first":"Asha","middle":"K"}}}`,
+			[]string{"name VALUE_UNREADABLE"},
+		},
+		"several names": {
+			`{"phone":"9876543210","name":["Asha","Binu"]}`,
+			`{"phone":"9876543210","name":"Asha","customFields":{"name":"Binu"}}`, []string{},
+		},
 		"phone as a number": {`{"phone":9876543210}`, `{"phone":"9876543210"}`, []string{}},
 		"placeholder email": {
 			`{"phone":"9876543210","email":"void@razorpay.com"}`, `{"phone":"9876543210"}`,
@@ -102,6 +145,37 @@ func TestRepaired_KeepsPerson(t *testing.T) {
 		require.JSONEq(t, c.want, string(objectOf(got)), name)
 		require.ElementsMatch(t, c.warnings, codes(warnings), name)
 	}
+}
+
+// A person who can correct a contact is asked about one that is wrong, and not about a list with one that is not.
+func TestRepaired_AsksPerson(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		`{"phone":"12","email":"N/A"}`:    `{"phone":"12","email":"N/A"}`,
+		`{"phone":["12","9876543210"]}`:   `{"phone":"9876543210","customFields":{"phone":"12"}}`,
+		`{"phone":["12"],"email":["a@"]}`: `{"phone":"12","email":"a@"}`,
+		`{"phone":"12","email":["a@example.com","b@a.com"]}`: `{"email":"a@example.com",
+			"customFields":{"email":"b@a.com","phone":"12"}}`,
+	} {
+		got, _ := Repaired(mustMembers(t, body), post, true)
+		require.JSONEq(t, want, string(objectOf(got)), body)
+	}
+}
+
+// A list of contacts is not longer than the custom fields that a lead can have.
+func TestRepaired_ManyContacts(t *testing.T) {
+	t.Parallel()
+	phones := make([]string, 10_000)
+	for i := range phones {
+		phones[i] = fmt.Sprintf("98765%05d", i)
+	}
+	body, _ := json.Marshal(map[string]any{"phone": phones})
+	got, warnings := Repaired(mustMembers(t, string(body)), post, false)
+	require.Equal(t, `"9876500000"`, string(got["phone"]))
+	require.Equal(t, []string{"phone FIELD_DROPPED"}, codes(warnings))
+	custom, err := Members(got["customFields"])
+	require.NoError(t, err)
+	require.Len(t, custom, MaxCustomFields)
 }
 
 // A form with two contacts may have one that is on the account's list.
@@ -147,6 +221,21 @@ func TestRepaired_LongNames(t *testing.T) {
 	var custom map[string]string
 	require.NoError(t, json.Unmarshal(got["customFields"], &custom))
 	require.Equal(t, map[string]string{question: "1", question[:45] + " (2)": "2", "field": "3"}, custom)
+}
+
+// Of many names that are cut to the same one, as many are kept as a lead has room for.
+func TestRepaired_ManyLongNames(t *testing.T) {
+	t.Parallel()
+	custom := map[string]any{}
+	for i := range 5000 {
+		custom[strings.Repeat("w", 50)+fmt.Sprint(i)] = "1"
+	}
+	body, _ := json.Marshal(map[string]any{"phone": "9876543210", "customFields": custom})
+	got, warnings := Repaired(mustMembers(t, string(body)), post, false)
+	a, err := ParseArrival(got, post, Client{})
+	require.NoError(t, err)
+	require.Len(t, a.CustomFields, MaxCustomFields)
+	require.Contains(t, codes(warnings), strings.Repeat("w", 50)+" FIELD_DROPPED")
 }
 
 func TestRepaired_Limits(t *testing.T) {
