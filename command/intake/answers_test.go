@@ -461,6 +461,6 @@ func TestMap_DefaultsReadItem(t *testing.T) {
 	require.NoError(t, err)
 	mapped, wrong := m.Map(Request{Body: elements[0].Body, Item: true, Post: elements[0].Post})
 	require.Empty(t, wrong)
-	require.JSONEq(t, `"9876512345"`, string(mapped.Body["phone"]))
+	require.JSONEq(t, `["9876512345"]`, string(mapped.Body["phone"]))
 	require.JSONEq(t, `"Asha"`, string(mapped.Body["name"]))
 }

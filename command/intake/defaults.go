@@ -16,7 +16,7 @@ var (
 	formNames  = names{"name", "your-name", "full_name", "fullname"}
 	formParts  = names{"first_name", "last_name"}
 	formEmails = names{"email", "your-email", "email_address"}
-	formPhones = names{"phone", "tel", "your-tel", "mobile", "phone_number"}
+	formPhones = names{"mobile", "phone", "tel", "your-tel", "phone_number"}
 	visitorIDs = names{"visitorId", "visitor_id"}
 
 	captureNames = names(lead.NameAliases())
@@ -48,7 +48,13 @@ func all(lists ...names) names {
 	return joined
 }
 
-func itemOf(n names) string      { return "pick(item, " + n.String() + ")" }
+func itemOf(n names) string { return "pick(item, " + n.String() + ")" }
+
+// itemEach returns a list of the members that are not empty; of contacts, the first that can be used counts.
+func itemEach(n names) string {
+	return "first([" + n.String() + ".map(name, pick(item, [name]) != null, item[name])])"
+}
+
 func itemOnly(n names) string    { return "only(item, " + n.String() + ")" }
 func itemWithout(n names) string { return "omit(item, " + n.String() + ")" }
 
@@ -71,7 +77,11 @@ func asKnown(mapping map[string]string) map[string]string {
 // capture does.
 func asCaptured(mapping map[string]string) map[string]string {
 	for _, name := range lead.FieldNames() {
-		if mapping[name] == "" {
+		switch {
+		case mapping[name] != "":
+		case name == "phone", name == "email":
+			mapping[name] = itemEach(names{name})
+		default:
 			mapping[name] = itemOf(names{name})
 		}
 	}
@@ -85,8 +95,8 @@ var defaults = map[string]map[string]string{
 	}),
 	Webhook: asCaptured(map[string]string{
 		"name":        "first([" + itemOf(all(captureNames, formNames)) + ", " + firstAndLast + "])",
-		"email":       itemOf(formEmails),
-		"phone":       itemOf(formPhones),
+		"email":       itemEach(formEmails),
+		"phone":       itemEach(formPhones),
 		"visitorId":   itemOf(visitorIDs),
 		fieldMetadata: "merge([" + itemOnly(campaign) + ", pick(item, [\"metadata\"])])",
 		fieldCustomFields: "merge([" +

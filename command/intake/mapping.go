@@ -44,8 +44,10 @@ var targets = func() []target {
 	for _, name := range lead.FieldNames() {
 		types := []expression.Type{expression.Text}
 		switch name {
+		case "email":
+			types = append(types, expression.List)
 		case "phone":
-			types = append(types, expression.Int)
+			types = append(types, expression.Int, expression.List)
 		case "opportunityValue":
 			types = append(types, expression.Int, expression.Uint, expression.Number)
 		}

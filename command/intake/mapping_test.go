@@ -92,12 +92,12 @@ func TestMap_Kinds(t *testing.T) {
 			"metadata": {"source": "payment_page_drop", "event": "payment.failed", "payment_id": "pay_DESlfW9H8K9uqM", "order_id": "order_DESlLckIVRkHWj"}}`},
 		"standard_webhooks": {StandardWebhooks, sample(t, "standard_webhooks.json"),
 			map[string]string{"webhook-id": "msg-1"}, "msg-1", `{
-			"name": "Asha Menon", "email": "asha@example.com", "leadTemperature": "hot", "opportunityValue": 1200.5,
+			"name": "Asha Menon", "email": ["asha@example.com"], "leadTemperature": "hot", "opportunityValue": 1200.5,
 			"customFields": {"plan": "pro", "seats": 5}, "metadata": {"source": "webhook", "campaign": "spring"}}`},
 		"webhook": {Webhook,
 			[]byte(`{"first_name": "Asha", "last_name": "Menon", "mobile": 9876543210, "utm_source": "x", "fields": {"a": 1, "b": 2},
 			"customFields": {"b": 3, "c": ""}, "status": "won", "visitor_id": "v", "metadata": {"source": "api", "k": true}}`), nil, "", `{
-			"name": "Asha Menon", "phone": 9876543210, "status": "won", "visitorId": "v", "customFields": {"a": 1, "b": 3},
+			"name": "Asha Menon", "phone": [9876543210], "status": "won", "visitorId": "v", "customFields": {"a": 1, "b": 3},
 			"metadata": {"source": "webhook", "utm_source": "x", "k": true}}`},
 		"form": {Form,
 			[]byte(`{"your-name": "Asha", "tel": "", "phone_number": "98765 43210", "your-email": "asha@example.com", "utm_campaign": "spring",
@@ -117,6 +117,56 @@ func TestMap_Kinds(t *testing.T) {
 		repaired, _ := lead.Repaired(mapped.Body, rules, false)
 		_, err := lead.ParseArrival(repaired, rules, lead.Client{})
 		require.NoError(t, err, name)
+	}
+}
+
+// The first usable contact counts, mobiles before other phones, and the others are kept.
+func TestMap_SeveralContacts(t *testing.T) {
+	t.Parallel()
+	const urlencoded = "application/x-www-form-urlencoded"
+	several := map[string]string{"phone": "[body.?mobile, body.?phone]", "email": "body.emails", "customFields": "{}"}
+	for name, c := range map[string]struct {
+		settings event.IntakeSettings
+		media    string
+		body     string
+		want     string
+	}{
+		"landline and mobile": {
+			event.IntakeSettings{Kind: Webhook}, "", `{"phone":"080 23456000","mobile":"9876512345"}`,
+			`{"phone":"9876512345","customFields":{"phone":"080 23456000"}}`,
+		},
+		"no phone, and a mobile": {
+			event.IntakeSettings{Kind: Webhook}, "", `{"phone":"9876512345","mobile":"N/A","email":"asha@example.com"}`,
+			`{"phone":"9876512345","email":"asha@example.com"}`,
+		},
+		"the same phone": {
+			event.IntakeSettings{Kind: Webhook}, "", `{"phone":"9876512345","tel":"+91 98765 12345"}`, `{"phone":"9876512345"}`,
+		},
+		"a bad email": {
+			event.IntakeSettings{Kind: Webhook}, "", `{"email":"asha@","email_address":"asha@example.com"}`,
+			`{"email":"asha@example.com","customFields":{"email":"asha@"}}`,
+		},
+		"a repeated field": {
+			event.IntakeSettings{Kind: Webhook}, urlencoded, "phone=9876512345&phone=9876512346",
+			`{"phone":"9876512345","customFields":{"phone":"9876512346"}}`,
+		},
+		"a list": {
+			event.IntakeSettings{Kind: StandardWebhooks}, "",
+			`{"type":"lead","data":{"phone":["12","9876512345"],"email":"asha@example.com"}}`,
+			`{"phone":"9876512345","email":"asha@example.com","customFields":{"phone":"12"}}`,
+		},
+		"a list of the mapping": {
+			event.IntakeSettings{Kind: Webhook, Mapping: several}, "",
+			`{"phone":"9876512345","mobile":"12","emails":["","asha@example.com"]}`,
+			`{"phone":"9876512345","email":"asha@example.com","customFields":{"phone":"12"}}`,
+		},
+	} {
+		mapped, wrong := compiled(t, c.settings).Map(Request{ContentType: c.media, Body: []byte(c.body)})
+		require.Empty(t, wrong, name)
+		rules := lead.Rules{Region: "IN", Stages: []string{"new"}}
+		repaired, _ := lead.Repaired(mapped.Body, rules, false)
+		delete(repaired, "metadata")
+		require.JSONEq(t, c.want, object(t, repaired), name)
 	}
 }
 
@@ -182,7 +232,7 @@ func TestCompile_NamesField(t *testing.T) {
 		"unknown name": {
 			"phone", "bodi.phone", "is not valid at 1:1: undeclared reference to 'bodi' (did you mean 'body'?)",
 		},
-		"type":        {"email", "1 + 2", "must be string, not int"},
+		"type":        {"email", "1 + 2", "must be string or list(dyn), not int"},
 		"bool":        {"skip", `"yes"`, "must be bool, not string"},
 		"map of ints": {"customFields", `{1: "a"}`, "must be map(string, dyn), not map(int, string)"},
 		"list":        {"metadata", `[1]`, "must be map(string, dyn), not list(int)"},
