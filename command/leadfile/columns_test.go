@@ -122,6 +122,20 @@ func TestColumns_DatesAndIDs(t *testing.T) {
 	require.Equal(t, `{"customFields":{"Lead ID":"abc","id":"7"},"email":"asha@example.com"}`, bodyOf(t, other))
 }
 
+// A spreadsheet has rounded the ids of many leads to one.
+func TestColumns_RoundedID(t *testing.T) {
+	t.Parallel()
+	for header, id := range map[string]string{
+		"id,form_id,phone": "8.27641E+14", "Lead ID,GCLID,phone": "8,27641E+14",
+	} {
+		name, _, _ := strings.Cut(header, ",")
+		read := record(t, header, id+"|5|9876543210", rules, leadfile.Options{})
+		require.Empty(t, read.DeliveryID)
+		require.Equal(t, []string{name + " VALUE_UNREADABLE"}, warned(read))
+		require.Contains(t, bodyOf(t, read), id)
+	}
+}
+
 func TestColumns_ContactOfOneCell(t *testing.T) {
 	t.Parallel()
 	german := lead.Rules{Region: "DE", Stages: rules.Stages}

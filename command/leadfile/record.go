@@ -72,7 +72,7 @@ func (c *Columns) Record(cells []string, rules lead.Rules) (Record, error) {
 	})
 	b.first(deliveryID, field.ValueUnreadable, func(cell string) (string, bool) {
 		id := withoutMetaPrefix(strings.TrimSpace(cell))
-		return id, lead.Length(id) <= 200
+		return id, lead.Length(id) <= 200 && !roundedID.MatchString(id)
 	})
 	b.readConsents()
 	b.campaign()
@@ -338,6 +338,9 @@ func temperature(cell string) (string, bool) {
 // metaPrefix is what exports of Meta put before ids: l of a lead, ag of an ad, as of an ad set, c of a campaign, f of
 // a form.
 var metaPrefix = regexp.MustCompile(`^(?:l|ag|as|c|f):(\d+)$`)
+
+// roundedID is an id that a spreadsheet has rounded, so that many leads have it.
+var roundedID = regexp.MustCompile(`^\d+(?:[.,]\d+)?[eE]\+?\d+$`)
 
 func withoutMetaPrefix(id string) string { return metaPrefix.ReplaceAllString(id, "$1") }
 

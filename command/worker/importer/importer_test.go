@@ -46,26 +46,28 @@ func (s *failingStore) Append(ctx context.Context, writes ...eventstore.Write) (
 	return position, err
 }
 
-// importRows imports 30 rows, and returns the lines of the outcome, the number of leads and the error of Run.
-func importRows(t *testing.T, store *failingStore) (outcome []string, leads int, err error) {
-	store.Store = storetest.Memory()
+// newTarget returns a target in a new account.
+func newTarget(t *testing.T, store eventstore.Store) importer.Target {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	directory := command.NewDirectory(store, time.Now)
 	handlers := command.NewHandlers(command.Options{
 		Store: store, Claims: claim.NewNames(make([]byte, 32)), Directory: directory, Log: log,
 	})
-	_, _, err = handlers.ConfigureAccount(t.Context(), command.ConfigureAccount{
+	_, _, err := handlers.ConfigureAccount(t.Context(), command.ConfigureAccount{
 		Caller: command.Caller{Account: "acme", Actor: "user:owner"}, AccountID: "acme",
 		Settings: account.Settings{Features: []string{account.FeatureAPI}},
 	})
 	require.NoError(t, err)
 	target, err := importer.NewTarget(t.Context(), handlers, directory, "acme", ulid.Make().String())
 	require.NoError(t, err)
-	text := "name,phone\n"
-	for i := range 30 {
-		text += fmt.Sprintf("Person %d,98765432%02d\n", i, i)
-	}
-	source, err := importer.Open(bytes.NewReader([]byte(text)), "leads.csv", importer.Options{})
+	return target
+}
+
+// importFile imports a file, and returns the lines of the outcome, how many rows were done before and the error of Run.
+func importFile(t *testing.T, target importer.Target, name, text string) (outcome []string, repeated uint64, err error) {
+	t.Helper()
+	source, err := importer.Open(bytes.NewReader([]byte(text)), name, importer.Options{})
 	require.NoError(t, err)
 	_, err = source.Survey(target.Settings(), time.Now())
 	require.NoError(t, err)
@@ -73,7 +75,49 @@ func importRows(t *testing.T, store *failingStore) (outcome []string, leads int,
 	ledger := importer.NewOutcomes(func() (io.Writer, error) { return &written, nil })
 	err = importer.Run(t.Context(), source, target, ledger, func(uint64, uint64) {})
 	require.NoError(t, ledger.Close())
-	return strings.Split(strings.TrimSpace(written.String()), "\n")[1:], int(store.leads.Load()), err
+	return strings.Split(strings.TrimSpace(written.String()), "\n")[1:], ledger.Counts().Repeated, err
+}
+
+// importRows imports 30 rows, and returns the lines of the outcome, the number of leads and the error of Run.
+func importRows(t *testing.T, store *failingStore) (outcome []string, leads int, err error) {
+	t.Helper()
+	store.Store = storetest.Memory()
+	text := "name,phone\n"
+	for i := range 30 {
+		text += fmt.Sprintf("Person %d,98765432%02d\n", i, i)
+	}
+	outcome, _, err = importFile(t, newTarget(t, store), "leads.csv", text)
+	return outcome, int(store.leads.Load()), err
+}
+
+// Two files may use one id for different persons, and only the same person's row was imported before.
+func TestRun_IDsOfTwoFiles(t *testing.T) {
+	t.Parallel()
+	const header = "id,form_id,name,email,phone,note\n"
+	for name, c := range map[string]struct {
+		first, second string
+		repeated      uint64
+	}{
+		"ids of two programs":    {"1,3,Asha,asha@example.com,9876512345,x", "1,7,Binu,binu@example.com,9876512346,x", 0},
+		"rounded ids":            {"8.27641E+14,3,Asha,,9876512345,x", "8.27641E+14,3,Binu,,9876512346,x", 0},
+		"one id, two persons":    {"l:827641000000123,f:3,Asha,,9876512345,x", "l:827641000000123,f:3,Binu,,9876512346,x", 0},
+		"one person, a new note": {"l:827641000000123,f:3,Asha,,9876512345,x", "l:827641000000123,f:3,Asha,,+919876512345,y", 1},
+		"one person, a new name": {"827641000000123,3,Asha,A@example.com,,x", "827641000000123,3,Asha Rao,a@example.com,,x", 1},
+		"the same row, own id":   {"1,3,Asha,asha@example.com,,x", "1,3,Asha,asha@example.com,,x", 1},
+	} {
+		target := newTarget(t, storetest.Memory())
+		var leads []string
+		for _, row := range []string{c.first, c.second} {
+			outcome, repeated, err := importFile(t, target, "leads.csv", header+row+"\n")
+			require.NoError(t, err, name)
+			require.Contains(t, outcome[0], "2,1,201,", name)
+			if len(leads) > 0 {
+				require.Equal(t, c.repeated, repeated, name)
+			}
+			leads = append(leads, strings.Split(outcome[0], ",")[3])
+		}
+		require.Equal(t, c.repeated == 1, leads[0] == leads[1], name)
+	}
 }
 
 func TestRun_UnavailableForAWhile(t *testing.T) {

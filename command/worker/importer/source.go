@@ -382,7 +382,8 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 //
 // The idempotency key is derived from the row's content and the number of equal rows before it, not from the file's
 // name or the row's number. So when a file is imported again, because the import was interrupted, rows were added or
-// bad rows were corrected, only new rows have an effect. Two equal rows in one file are two arrivals.
+// bad rows were corrected, only new rows have an effect. Two equal rows in one file are two arrivals. That of a row with
+// an id of the provider's is derived from the id and the contacts: another person under the same id is another arrival.
 func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
@@ -404,7 +405,8 @@ func (s *Source) rows() iter.Seq2[row, error] {
 					record.Body, record.Warnings = repaired(record.Body, s.rules)
 				}
 				if record.DeliveryID != "" {
-					return record, "import " + s.columns.Provider + " " + record.DeliveryID, nil
+					return record, fmt.Sprintf("import %s %s %s %s", s.columns.Provider, record.DeliveryID,
+						record.Body["phone"], record.Body["email"]), nil
 				}
 				<-before
 				return record, keyOf(sum, seen), nil
