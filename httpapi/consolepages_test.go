@@ -905,6 +905,19 @@ func TestConsoleIntakes_Lifecycle(t *testing.T) {
 	require.Contains(t, form, "data-leadlog")
 	require.NotContains(t, form, `id="secret"`)
 	require.Contains(t, form, "https://example.com, https://www.example.com")
+
+	// The form of a signature posts all fields. Those that the scheme does not have are left out.
+	signed := func(scheme, tolerance string) pageReply {
+		return b.post("/console/intakes", "kind", "webhook", "name", "Shop", "signature.scheme", scheme,
+			"signature.header", "X-Sig", "signature.algorithm", "sha256", "signature.encoding", "hex", "signature.prefix", "",
+			"signature.format", "", "signature.timestampHeader", "", "signature.idHeader", "", "signature.signed", "",
+			"signature.tolerance", tolerance, "signature.name", "")
+	}
+	for _, scheme := range []string{"bearer", "basic", "header", "query"} {
+		require.Contains(t, signed(scheme, "1m").body, `id="secret"`, scheme)
+	}
+	require.Contains(t, signed("hmac", "").body, `id="secret"`)
+	require.Contains(t, signed("hmac", "1m").body, "has no effect unless signed has {timestamp}")
 }
 
 // The story of a lead says when a dated arrival happened, besides when it was recorded.

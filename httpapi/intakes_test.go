@@ -124,10 +124,16 @@ func TestIntakes_FieldErrors(t *testing.T) {
 		`{"name":"A","kind":"form","mapping":{"name":"body.","email":"1"}}`: {
 			"mapping.name", "mapping.email",
 		},
-		`{"name":"A","kind":"form","mapping":"body"}`:                                    {"mapping"},
-		`{"name":"A","kind":"form","rateLimit":"10","redirect":"http://example.com/"}`:   {"rateLimit"},
-		`{"name":"A","kind":"form","redirect":"http://example.com/"}`:                    {"redirect"},
-		`{"name":"A","kind":"webhook","signature":{"header":"X","algorithm":5}}`:         {"signature.algorithm"},
+		`{"name":"A","kind":"form","mapping":"body"}`:                                  {"mapping"},
+		`{"name":"A","kind":"form","rateLimit":"10","redirect":"http://example.com/"}`: {"rateLimit"},
+		`{"name":"A","kind":"form","redirect":"http://example.com/"}`:                  {"redirect"},
+		`{"name":"A","kind":"webhook","signature":{"header":"X","algorithm":5}}`:       {"signature.algorithm"},
+		`{"name":"A","kind":"webhook","signature":{"header":"X","timestampHeader":"T","tolerance":"1m"}}`: {
+			"signature.tolerance", "signature.timestampHeader",
+		},
+		`{"name":"A","kind":"webhook","signature":{"scheme":"bearer","algorithm":"sha256","signed":null}}`: {
+			"signature.algorithm",
+		},
 		`{"name":"A","kind":"meta_lead_ads"}`:                                            {"secret"},
 		`{"name":"A","kind":"meta_lead_ads","secret":"s","graphUrl":"http://127.0.0.1"}`: {"graphUrl"},
 	} {

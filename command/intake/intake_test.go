@@ -116,10 +116,10 @@ func TestCreate_Signature(t *testing.T) {
 		},
 		"bearer, no header": {event.IntakeSignature{Scheme: "bearer"}, event.IntakeSignature{Scheme: "bearer"}},
 		"basic": {
-			event.IntakeSignature{Scheme: "basic", Header: "Authorization"}, event.IntakeSignature{Scheme: "basic"},
+			event.IntakeSignature{Scheme: "basic"}, event.IntakeSignature{Scheme: "basic"},
 		},
 		"header, no hash": {
-			event.IntakeSignature{Scheme: "header", Header: "X-Key", Algorithm: "sha256"},
+			event.IntakeSignature{Scheme: "header", Header: "X-Key"},
 			event.IntakeSignature{Scheme: "header", Header: "X-Key"},
 		},
 	} {
@@ -300,6 +300,9 @@ func TestCreate_NamesWrongField(t *testing.T) {
 		{"unknown hash", kind(intake.Webhook, func(c *intake.Update) {
 			c.Signature = &event.IntakeSignature{Header: "X", Algorithm: "md5", Encoding: "hex2"}
 		}), []string{"signature.algorithm", "signature.encoding"}},
+		{"members of another scheme", kind(intake.Webhook, func(c *intake.Update) {
+			c.Signature = &event.IntakeSignature{Scheme: "basic", Header: "Authorization", Algorithm: "sha256"}
+		}), []string{"signature.header", "signature.algorithm"}},
 		{"basic without a user", kind(intake.Webhook, func(c *intake.Update) {
 			c.Signature, c.Secret = &event.IntakeSignature{Scheme: "basic"}, new("password")
 		}), []string{"secret"}},

@@ -255,6 +255,34 @@ func signingKey(kind, secret string) []byte {
 	return key
 }
 
+// signatureMembers are the members of a signature besides its scheme, and the schemes that have them.
+var signatureMembers = []struct {
+	name    string
+	of      func(*event.IntakeSignature) *string
+	schemes []string
+}{
+	{"header", func(s *event.IntakeSignature) *string { return &s.Header }, []string{SchemeHMAC, SchemeHeader}},
+	{"algorithm", func(s *event.IntakeSignature) *string { return &s.Algorithm }, []string{SchemeHMAC}},
+	{"encoding", func(s *event.IntakeSignature) *string { return &s.Encoding }, []string{SchemeHMAC}},
+	{"prefix", func(s *event.IntakeSignature) *string { return &s.Prefix }, []string{SchemeHMAC, SchemeHeader}},
+	{"format", func(s *event.IntakeSignature) *string { return &s.Format }, []string{SchemeHMAC}},
+	{"timestampHeader", func(s *event.IntakeSignature) *string { return &s.TimestampHeader }, []string{SchemeHMAC}},
+	{"idHeader", func(s *event.IntakeSignature) *string { return &s.IDHeader }, []string{SchemeHMAC}},
+	{"signed", func(s *event.IntakeSignature) *string { return &s.Signed }, []string{SchemeHMAC}},
+	{"tolerance", func(s *event.IntakeSignature) *string { return &s.Tolerance }, []string{SchemeHMAC}},
+	{"name", func(s *event.IntakeSignature) *string { return &s.Name }, []string{SchemeQuery}},
+}
+
+// OfScheme returns a signature without the members that its scheme does not have.
+func OfScheme(s event.IntakeSignature) event.IntakeSignature {
+	for _, member := range signatureMembers {
+		if !slices.Contains(member.schemes, cmp.Or(s.Scheme, SchemeHMAC)) {
+			*member.of(&s) = ""
+		}
+	}
+	return s
+}
+
 // checkedSignature returns how the senders of an intake of kind webhook prove themselves, with its defaults, and the
 // errors of its fields.
 func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Errors) {
@@ -282,6 +310,19 @@ func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Err
 		}
 	}
 	oneOf("scheme", &s.Scheme, SchemeHMAC, SchemeBearer, SchemeBasic, SchemeHeader, SchemeQuery)
+	given := s
+	if s = OfScheme(s); wrong == nil {
+		for _, member := range signatureMembers {
+			if *member.of(&given) != *member.of(&s) {
+				refuse(member.name, "is no part of scheme "+s.Scheme)
+			}
+		}
+	}
+	unsigned := func(name, value, placeholder string) {
+		if value != "" && !strings.Contains(s.Signed, placeholder) {
+			refuse(name, "has no effect unless signed has "+placeholder)
+		}
+	}
 	switch s.Scheme {
 	case SchemeHMAC:
 		oneOf("algorithm", &s.Algorithm, "sha256", "sha1", "sha512")
@@ -296,18 +337,17 @@ func checkedSignature(s event.IntakeSignature) (event.IntakeSignature, field.Err
 		refuse("signed", wrongSigned(s))
 		s.Tolerance = strings.TrimSpace(s.Tolerance)
 		refuse("tolerance", wrongTolerance(s.Tolerance))
-		s.Name = ""
+		unsigned("tolerance", s.Tolerance, placeholderTimestamp)
+		unsigned("timestampHeader", s.TimestampHeader, placeholderTimestamp)
+		unsigned("idHeader", s.IDHeader, placeholderID)
 	case SchemeHeader:
-		s = event.IntakeSignature{Scheme: s.Scheme, Header: s.Header, Prefix: s.Prefix}
 		headerName("header", &s.Header, true)
 	case SchemeQuery:
-		s = event.IntakeSignature{Scheme: s.Scheme, Name: cmp.Or(strings.TrimSpace(s.Name), defaultQueryName)}
+		s.Name = cmp.Or(strings.TrimSpace(s.Name), defaultQueryName)
 		if !consistsOf(s.Name, letters+upper+"-_.") || len(s.Name) > maxFieldKey {
 			refuse("name",
 				"must be the name of a query parameter: at most 100 letters, digits, hyphens, dots and underscores")
 		}
-	case SchemeBearer, SchemeBasic:
-		s = event.IntakeSignature{Scheme: s.Scheme}
 	}
 	if len(s.Prefix) > maxFieldKey || strings.ContainsFunc(s.Prefix, unicode.IsControl) {
 		refuse("prefix", "must be at most 100 characters, none of them a control character")

@@ -163,6 +163,13 @@ func TestSignature_Validation(t *testing.T) {
 		"bad tolerance":  {func(s *event.IntakeSignature) { s.Tolerance = "5" }, "signature.tolerance"},
 		"long tolerance": {func(s *event.IntakeSignature) { s.Tolerance = "25h" }, "signature.tolerance"},
 		"tolerance":      {func(s *event.IntakeSignature) { s.Tolerance = "30s" }, ""},
+		"tolerance of no timestamp": {func(s *event.IntakeSignature) {
+			s.Signed, s.Tolerance = "", "1m"
+		}, "signature.tolerance"},
+		"timestamp that is not signed": {func(s *event.IntakeSignature) {
+			s.Signed, s.TimestampHeader = "v0:{body}", "X-Timestamp"
+		}, "signature.timestampHeader"},
+		"id that is not signed": {func(s *event.IntakeSignature) { s.IDHeader = "X-Id" }, "signature.idHeader"},
 		"bad query name": {func(s *event.IntakeSignature) {
 			*s = event.IntakeSignature{Scheme: SchemeQuery, Name: "a b"}
 		}, "signature.name"},
@@ -180,9 +187,39 @@ func TestSignature_Validation(t *testing.T) {
 			require.Contains(t, names, c.want, name)
 		}
 	}
-	query, wrong := checkedSignature(event.IntakeSignature{Scheme: SchemeQuery, Header: "X"})
+	query, wrong := checkedSignature(event.IntakeSignature{Scheme: SchemeQuery})
 	require.Equal(t, field.Errors(nil), wrong)
 	require.Equal(t, event.IntakeSignature{Scheme: SchemeQuery, Name: "key"}, query)
+}
+
+// What the scheme of a signature does not have is refused, unless a form, which has all fields, leaves it out.
+func TestSignature_MembersOfSchemes(t *testing.T) {
+	t.Parallel()
+	all := event.IntakeSignature{
+		Header: "X-Sig", Algorithm: "sha1", Encoding: "hex", Prefix: "v1=", TimestampHeader: "X-Ts", IDHeader: "X-Id",
+		Signed: "{id}.{timestamp}.{body}", Tolerance: "1m", Name: "token",
+	}
+	ofHMAC := []string{"algorithm", "encoding", "timestampHeader", "idHeader", "signed", "tolerance"}
+	for scheme, want := range map[string][]string{
+		"": {"name"}, SchemeHMAC: {"name"}, SchemeHeader: append([]string{"name"}, ofHMAC...),
+		SchemeQuery:  append([]string{"header", "prefix"}, ofHMAC...),
+		SchemeBearer: append([]string{"header", "prefix", "name"}, ofHMAC...),
+		SchemeBasic:  append([]string{"header", "prefix", "name"}, ofHMAC...),
+		"none":       {"scheme"},
+	} {
+		given := all
+		given.Scheme = scheme
+		_, wrong := checkedSignature(given)
+		var names []string
+		for _, one := range wrong {
+			names = append(names, strings.TrimPrefix(one.Field, "signature."))
+		}
+		require.ElementsMatch(t, want, names, scheme)
+		if scheme != "none" {
+			_, wrong = checkedSignature(OfScheme(given))
+			require.Empty(t, wrong, scheme)
+		}
+	}
 }
 
 // A valid format reads back what it was filled with.
@@ -215,9 +252,14 @@ func FuzzReadSignatures(f *testing.F) {
 	f.Add("v1,AAAA v2,x", "v1,{signature}", "")
 	f.Add("a;b", "{id};{signature}", "{id}{body}")
 	f.Fuzz(func(t *testing.T, header, format, signed string) {
-		s, wrong := checkedSignature(event.IntakeSignature{
-			Scheme: SchemeHMAC, Header: "X", IDHeader: "I", TimestampHeader: "T", Format: format, Signed: signed,
-		})
+		given := event.IntakeSignature{Scheme: SchemeHMAC, Header: "X", Format: format, Signed: signed}
+		if strings.Contains(signed, placeholderID) {
+			given.IDHeader = "I"
+		}
+		if strings.Contains(signed, placeholderTimestamp) {
+			given.TimestampHeader = "T"
+		}
+		s, wrong := checkedSignature(given)
 		if len(wrong) > 0 {
 			return
 		}

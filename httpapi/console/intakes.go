@@ -157,14 +157,14 @@ func (v *visit) readIntake() (kind string, c intake.Update, values map[string]st
 		}
 	}
 	if form.Has("signature.scheme") {
-		c.Signature = &event.IntakeSignature{
+		c.Signature = new(intake.OfScheme(event.IntakeSignature{
 			Scheme: form.Get("signature.scheme"), Header: form.Get("signature.header"),
 			Algorithm: form.Get("signature.algorithm"), Encoding: form.Get("signature.encoding"),
 			Prefix: form.Get("signature.prefix"), Format: form.Get("signature.format"),
 			TimestampHeader: form.Get("signature.timestampHeader"), IDHeader: form.Get("signature.idHeader"),
 			Signed: form.Get("signature.signed"), Tolerance: form.Get("signature.tolerance"),
 			Name: form.Get("signature.name"),
-		}
+		}))
 	}
 	mapping := map[string]string{}
 	for _, name := range intake.MappingFields() {
