@@ -234,10 +234,11 @@ func (c *capture) rules() lead.Rules {
 	switch {
 	case c.own != nil && c.own.ref.IntakeID != "":
 		from = contact.Post
-	case c.own == nil && c.Source != "":
+	case c.own == nil && c.Import:
 		from = contact.File
 	}
 	rules := lead.RulesOf(c.Admission.Account.State, from)
+	rules.OwnSource = from == contact.File && c.Source == ""
 	rules.MergeDuplicates = c.MergeDuplicates
 	return rules
 }

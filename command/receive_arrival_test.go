@@ -135,11 +135,14 @@ func TestCapture_PhoneCountryBySource(t *testing.T) {
 	admission, err := p.directory.Admit(t.Context(), owner)
 	require.NoError(t, err)
 	require.Equal(t, "+919123456789", w.capture(p, body, "").answer.Lead.Phone)
-	imported, err := p.CaptureLead(t.Context(), command.CaptureLead{
-		Admission: admission, Body: members(body), Source: "csv_import",
-	})
-	require.NoError(t, err)
-	require.Equal(t, "+499123456789", imported.Lead.Phone)
+	var imported command.LeadCaptured
+	for _, source := range []string{"csv_import", ""} { // of a table, and of JSON lines
+		imported, err = p.CaptureLead(t.Context(), command.CaptureLead{
+			Admission: admission, Body: members(body), Source: source, Import: true,
+		})
+		require.NoError(t, err)
+		require.Equal(t, "+499123456789", imported.Lead.Phone)
+	}
 	posted, err := p.ReceiveArrival(t.Context(), receiveCommand(body))
 	require.NoError(t, err)
 	require.Equal(t, imported.Lead.ID, w.arrival(posted.ID).LeadID)

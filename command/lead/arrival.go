@@ -45,6 +45,7 @@ type Rules struct {
 	Ignored     contact.Ignored // contacts that are taken as absent
 	SharedAfter int             // 0: never
 	From        contact.Source  // where the body comes from
+	OwnSource   bool            // the source that the body names counts, as in that of a call
 	// MergeDuplicates merges an arrival where its source would have it refused.
 	MergeDuplicates bool
 }
@@ -116,7 +117,7 @@ func ParseArrival(body map[string]jsontext.Value, rules Rules, client Client) (A
 	default:
 		r.wrong.Add("phone", "or email is required"+foundInstead(body))
 	}
-	if rules.From == contact.Call { // other bodies have another source than the one that they name
+	if rules.From == contact.Call || rules.OwnSource { // other bodies have another source than the one that they name
 		r.warnSource(a.Metadata[keySource])
 	}
 	r.warnContacts(a, rules)

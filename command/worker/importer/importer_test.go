@@ -120,6 +120,26 @@ func TestRun_IDsOfTwoFiles(t *testing.T) {
 	}
 }
 
+// JSON lines are read like the rows of other files: the country beside a phone counts. Their own source is checked.
+func TestRun_JSONLines(t *testing.T) {
+	t.Parallel()
+	store := storetest.Memory()
+	outcome, _, err := importFile(t, newTarget(t, store), "leads.ndjson",
+		`{"name":"Joe","phone":"9845012345","country":"United States"}`+"\n"+
+			`{"name":"Asha","phone":"9876512345","metadata":{"source":"expo"}}`+"\n")
+	require.NoError(t, err)
+	for i, want := range []string{"+19845012345 ", "+919876512345 UNKNOWN_SOURCE"} {
+		cells := strings.Split(outcome[i], ",")
+		require.Equal(t, "201", cells[2], outcome[i])
+		for recorded, err := range store.Read(t.Context(), event.LeadStream(cells[3]), 0) {
+			require.NoError(t, err)
+			fact, err := recorded.Fact()
+			require.NoError(t, err)
+			require.Equal(t, want, fact.Data.(event.LeadCreated).Phone+" "+cells[4])
+		}
+	}
+}
+
 func TestRun_UnavailableForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failingStore{from: 10, until: 13}
