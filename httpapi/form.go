@@ -114,8 +114,9 @@ func (f *formPost) correctable(mapped intake.Mapped, wrong field.Errors) error {
 	if len(wrong) > 0 {
 		return nil
 	}
-	settings := f.admission.Account.State
-	_, err := lead.ParseArrival(mapped.Body, lead.RulesOf(settings, contact.Post), lead.Client{})
+	rules := lead.RulesOf(f.admission.Account.State, contact.Post)
+	body, _ := lead.Repaired(mapped.Body, rules, true)
+	_, err := lead.ParseArrival(body, rules, lead.Client{})
 	invalid, _ := errors.AsType[field.Errors](err)
 	return command.Correctable(invalid).Err()
 }

@@ -302,7 +302,7 @@ func TestForm_Challenge(t *testing.T) {
 		// A post with another delivery id is a new post, with any key.
 		mapped, _ := s.createIntake(
 			`{"name":"Form","kind":"form","challenge":{"provider":"` + name + `","secret":"hunter2"},` +
-				`"mapping":{"deliveryId":"body.ref"}}`,
+				`"mapping":{"deliveryId":"body.ref","phone":"[body.phone]"}}`,
 		)
 		asked.Store(0)
 		for _, ref := range []string{"a", "b", "b"} {

@@ -65,7 +65,7 @@ func newTarget(t *testing.T, store eventstore.Store) importer.Target {
 }
 
 // importFile imports a file, and returns the lines of the outcome, how many rows were done before and the error of Run.
-func importFile(t *testing.T, target importer.Target, name, text string) (outcome []string, repeated uint64, err error) {
+func importFile(t *testing.T, target importer.Target, name, text string) (lines []string, repeated uint64, err error) {
 	t.Helper()
 	source, err := importer.Open(bytes.NewReader([]byte(text)), name, importer.Options{})
 	require.NoError(t, err)

@@ -382,8 +382,8 @@ func (s *Source) jsonTexts() iter.Seq2[rowText, error] {
 //
 // The idempotency key is derived from the row's content and the number of equal rows before it, not from the file's
 // name or the row's number. So when a file is imported again, because the import was interrupted, rows were added or
-// bad rows were corrected, only new rows have an effect. Two equal rows in one file are two arrivals. That of a row with
-// an id of the provider's is derived from the id and the contacts: another person under the same id is another arrival.
+// bad rows were corrected, only new rows have an effect. Two equal rows in one file are two arrivals. That of a row
+// with an id of the provider's is derived from the id and the contacts: another person under the id is another arrival.
 func (s *Source) rows() iter.Seq2[row, error] {
 	return func(yield func(row, error) bool) {
 		seen := map[uint64]uint32{}
