@@ -24,8 +24,8 @@ type ConfigureAccount struct {
 	JWTNotBefore time.Time
 }
 
-// ConfigureAccount replaces an account's settings, or with Patch changes those that are given, and returns the new ones.
-// When nothing changes, nothing is appended. The errors are field.Errors and those of the store.
+// ConfigureAccount replaces an account's settings, or with Patch changes those that are given, and returns the new
+// ones. When nothing changes, nothing is appended. The errors are field.Errors and those of the store.
 func (h *Handlers) ConfigureAccount(
 	ctx context.Context, cmd ConfigureAccount,
 ) (state account.State, position eventstore.Position, err error) {

@@ -113,11 +113,12 @@ func (c *capture) recall(ctx context.Context) (answer LeadCaptured, answered boo
 	return outcome.captured, true, nil
 }
 
-// maxQuarantined bounds how many bodies an idempotency key remembers that were quarantined, and with it the claim's stream.
+// maxQuarantined bounds how many bodies an idempotency key remembers that were quarantined, and with it the claim's
+// stream.
 const maxQuarantined = 64
 
-// recallQuarantined returns the earlier answer of an arrival that was quarantined with the same idempotency key and body, as
-// recall does.
+// recallQuarantined returns the earlier answer of an arrival that was quarantined with the same idempotency key and
+// body, as recall does.
 func (c *capture) recallQuarantined(
 	ctx context.Context, quarantined []event.ClaimBound,
 ) (answer LeadCaptured, answered bool, err error) {

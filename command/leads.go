@@ -10,8 +10,8 @@ import (
 )
 
 // leadFolds are the rules by which leads are folded and cached. Streams are long of leads that arrive or are changed
-// again and again. Live and joined leads are cacheable: their events become unreadable when the person is forgotten, as Cacheable
-// requires.
+// again and again. Live and joined leads are cacheable: their events become unreadable when the person is forgotten, as
+// Cacheable requires.
 var leadFolds = eventstore.FoldRules[lead.State]{
 	Evolve:    lead.Fold,
 	Cacheable: func(s lead.State) bool { return s.Phase == lead.Live || s.Phase == lead.Joined },

@@ -157,8 +157,8 @@ func (k *arrivalStream) repair(body map[string]jsontext.Value, rules lead.Rules)
 
 func (k *arrivalStream) warnings() field.Warnings { return slices.Concat(k.mapped, k.repaired) }
 
-// newArrivalStream returns a new arrival, which is recorded now. Its caller is recorded with the address that it came from,
-// since the stream is sealed.
+// newArrivalStream returns a new arrival, which is recorded now. Its caller is recorded with the address that it came
+// from, since the stream is sealed.
 func (h *Handlers) newArrivalStream(
 	caller Caller, id string, now time.Time, received event.ArrivalReceived, intake eventstore.Write,
 ) (*arrivalStream, error) {

@@ -310,8 +310,8 @@ func TestSplitLead_Model(t *testing.T) {
 	})
 }
 
-// requireConsents requires that a lead has the latest consent of each purpose: of its arrivals, and of those recorded by
-// hand for it and for the leads that are part of it; and that its events tell of each change.
+// requireConsents requires that a lead has the latest consent of each purpose: of its arrivals, and of those recorded
+// by hand for it and for the leads that are part of it; and that its events tell of each change.
 func (w *world) requireConsents(t require.TestingT, s lead.State, arrivals []string) {
 	type given struct{ event, purpose string }
 	latest, at := map[string]event.ConsentState{}, map[string]time.Time{}

@@ -61,8 +61,8 @@ type Folds[S any] struct {
 type FoldRules[S any] struct {
 	// Evolve may change the state that it gets.
 	Evolve func(S, event.Fact) S
-	// Cacheable reports whether a state may be cached. If a state has personal data, its events must become unreadable when
-	// the person is erased: this is how a stale cached state is detected.
+	// Cacheable reports whether a state may be cached. If a state has personal data, its events must become unreadable
+	// when the person is erased: this is how a stale cached state is detected.
 	Cacheable func(S) bool
 	// Long is the number of events from which a stream is cached.
 	Long int

@@ -91,8 +91,8 @@ func (g gate) Explain(err error) console.Failure {
 	}
 }
 
-// BeginRequest implements console.Gate. Requests without a session are not counted, because slow unauthenticated clients must
-// not occupy slots.
+// BeginRequest implements console.Gate. Requests without a session are not counted, because slow unauthenticated
+// clients must not occupy slots.
 func (g gate) BeginRequest(r *http.Request, account string) (done func(), err error) {
 	requests := g.api.load.requests.of(account)
 	if !requests.reserve(1) {

@@ -77,7 +77,8 @@ func (ex *exchange) showPage() (answer, error) { return ex.show(ex.documents.pag
 func (ex *exchange) showScript() (answer, error) {
 	header := ex.w.Header()
 	header.Set("Cross-Origin-Resource-Policy", "cross-origin")
-	header.Set("Access-Control-Allow-Origin", "*")                                                 // for script elements with crossorigin
+	// for script elements with crossorigin
+	header.Set("Access-Control-Allow-Origin", "*")
 	return ex.showFor(ex.documents.script(), "public, max-age=3600, stale-while-revalidate=86400") // seconds
 }
 

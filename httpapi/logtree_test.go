@@ -25,8 +25,8 @@ import (
 // logOrigin is the origin in the checkpoints of a service's log.
 const logOrigin = "leads.example.com/log"
 
-// publishTree publishes the tree of the log until the test ends, and returns the key of its checkpoints. The database is
-// the test's own.
+// publishTree publishes the tree of the log until the test ends, and returns the key of its checkpoints. The database
+// is the test's own.
 func (s *service) publishTree() note.Verifier {
 	s.t.Helper()
 	require.Equal(s.t, s.t, s.owner)

@@ -7,8 +7,8 @@ import (
 	"github.com/leadlog/leadlog/query/export"
 )
 
-// listSpend answers what days of the account's advertising cost: page by page as JSON, all at once as CSV, JSON lines or
-// Parquet.
+// listSpend answers what days of the account's advertising cost: page by page as JSON, all at once as CSV, JSON lines
+// or Parquet.
 func (ex *exchange) listSpend() (answer, error) {
 	p := ex.params()
 	filter := query.SpendFilter{Since: p.time("since"), Until: p.time("until")}

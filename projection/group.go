@@ -153,8 +153,8 @@ func (g *group) start() eventstore.Start {
 	return eventstore.Start{After: first.processed, Since: since, Filter: Union(projectors), Stored: true}
 }
 
-// whileHeld returns a context that ends with the session of any member, whose lease is lost when its connections hang: a
-// statement on one of these would not return.
+// whileHeld returns a context that ends with the session of any member, whose lease is lost when its connections hang:
+// a statement on one of these would not return.
 func (g *group) whileHeld() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	for _, s := range g.members {

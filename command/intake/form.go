@@ -470,8 +470,8 @@ func (k known) choose(leaves []leaf, fields []contact.Field, kind contact.Field,
 	return -1
 }
 
-// inFull returns the field with the number of a phone in full: the one whose value is a + and digits that end with those
-// of the phone, which lacks the country code, else the phone's own. Widgets for phones send both.
+// inFull returns the field with the number of a phone in full: the one whose value is a + and digits that end with
+// those of the phone, which lacks the country code, else the phone's own. Widgets for phones send both.
 func inFull(leaves []leaf, phone int) int {
 	text := strings.TrimSpace(textOf(leaves[phone].value))
 	national := strings.TrimLeft(contact.Digits(text), "0")

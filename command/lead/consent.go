@@ -123,21 +123,20 @@ func (r *reader) consent() GivenConsent {
 		given.Granted = false
 	case jsontext.KindTrue:
 	case jsontext.KindNull, 0:
-		r.noOtherGrant()
+		r.noOtherRefusal()
 	default:
 		r.wrong.Add("granted", "must be true or false")
 	}
 	return given
 }
 
-// noOtherGrant rejects an unknown field that says yes or no. A refusal by another name would otherwise be a grant.
-func (r *reader) noOtherGrant() {
+// noOtherRefusal rejects an unknown field that says no: it would otherwise be a grant, which is the default.
+func (r *reader) noOtherRefusal() {
 	for _, name := range slices.Sorted(maps.Keys(r.body)) {
-		value := r.body[name]
-		words, _ := text(value)
-		_, answers := contact.Granted(words)
-		answers = answers || value.Kind() == jsontext.KindFalse || value.Kind() == jsontext.KindTrue
-		if answers && !slices.Contains(consentFields, name) {
+		words, _ := text(r.body[name])
+		granted, known := contact.Granted(words)
+		refuses := known && !granted || r.body[name].Kind() == jsontext.KindFalse
+		if refuses && !slices.Contains(consentFields, name) {
 			r.wrong.Add(field.ShownKey(name), "is not a known field: granted says whether the person agreed")
 		}
 	}
@@ -210,8 +209,8 @@ func changedConsents(before, after map[string]event.ConsentState) (changed event
 	return changed
 }
 
-// ConsentsOf returns the consents of a fact, in the order of its own, and when they were given. They have no words after
-// an erasure, and when the lead had no room for more metadata.
+// ConsentsOf returns the consents of a fact, in the order of its own, and when they were given. They have no words
+// after an erasure, and when the lead had no room for more metadata.
 func ConsentsOf(fact *event.Fact) (given []GivenConsent, at time.Time) {
 	var words jsontext.Value
 	at = fact.At

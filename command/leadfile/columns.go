@@ -216,8 +216,8 @@ func (c *Columns) find(name string) int {
 	return slices.IndexFunc(c.Header, func(h string) bool { return plain(h) == plain(name) })
 }
 
-// FieldNames returns the fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name are
-// joined to a name when there is no name. A country is that of the phone, and a custom field.
+// FieldNames returns the fields that a column may be, besides metadata.KEY and customFields.KEY. First and last name
+// are joined to a name when there is no name. A country is that of the phone, and a custom field.
 func FieldNames() []string {
 	names := slices.Insert(lead.FieldNames(), 1, string(contact.FieldFirstName), string(contact.FieldLastName))
 	for _, field := range []contact.Field{contact.FieldVisitorID, contact.FieldReceivedAt, contact.FieldCountry} {

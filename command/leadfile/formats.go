@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// OtherFormat returns an error if a file is known to have neither a table nor JSON lines, by its Start. Bracket says that
-// one that begins with a bracket may be a table.
+// OtherFormat returns an error if a file is known to have neither a table nor JSON lines, by its Start. Bracket says
+// that one that begins with a bracket may be a table.
 func OtherFormat(start string, bracket bool) error {
 	for _, other := range others {
 		if len(start) < len(other.begin) || !strings.EqualFold(start[:len(other.begin)], other.begin) {

@@ -27,8 +27,8 @@ func (m *money) sample(cell string) {
 	m.dots = m.dots || dotDecimals.MatchString(cell)
 }
 
-// parse reads an amount as package lead does, if it has not another meaning beside the others of its column. The error's
-// text suits the caller.
+// parse reads an amount as package lead does, if it has not another meaning beside the others of its column. The
+// error's text suits the caller.
 func (m *money) parse(cell string) (lead.Amount, error) {
 	switch {
 	case byDots.MatchString(cell) && m.commas && !m.dots:

@@ -77,8 +77,8 @@ func (c Cost) cooldown(took time.Duration) time.Duration {
 	return 3 * took
 }
 
-// acquire waits for a turn of a queue, which release ends. The queue's next turn begins a cooldown after that. The error
-// is that of the context.
+// acquire waits for a turn of a queue, which release ends. The queue's next turn begins a cooldown after that. The
+// error is that of the context.
 func (t *Turns) acquire(ctx context.Context, account, queue string) (release func(cooldown time.Duration), err error) {
 	leaveQueue, err := t.enter(ctx, holder{account, queue})
 	if err != nil {

@@ -226,8 +226,8 @@ func (a *appending) readChecked(ctx context.Context, c *check) error {
 }
 
 // cachedTail returns a stream's cached tail, if it is at the revision that an append expects. A stream that is expected
-// to be new is presumed to be. If the cache is outdated, the append conflicts, and the retry reads the tail. A stream of
-// which nothing is expected is always read: it may have the events already.
+// to be new is presumed to be. If the cache is outdated, the append conflicts, and the retry reads the tail. A stream
+// of which nothing is expected is always read: it may have the events already.
 func (a *appending) cachedTail(stream string, expect eventstore.Expected) (tail, bool) {
 	if a.failed > 0 || expect == eventstore.Any {
 		return tail{}, false

@@ -57,8 +57,8 @@ type resolver struct {
 	pending *record   // the first lock of an undecided transaction
 }
 
-// resolve returns the stream's events that a record completes, and the commit record of their append. The caller validates
-// the append.
+// resolve returns the stream's events that a record completes, and the commit record of their append. The caller
+// validates the append.
 func (v *resolver) resolve(ctx context.Context, r *record) (events []*record, commit *record, err error) {
 	switch {
 	case v.pending != nil && r.of(v.pending):

@@ -84,8 +84,8 @@ type LeadMerged struct {
 	ArrivalRef
 }
 
-// Purposes are the consents of a fact, by purpose. Their words are personal: they are in the metadata of the arrival, as
-// given.
+// Purposes are the consents of a fact, by purpose. Their words are personal: they are in the metadata of the arrival,
+// as given.
 type Purposes struct {
 	Consents map[string]bool `json:"consents,omitzero" personal:"no"` // whether it is granted; the last of each
 	// ChangedConsents are the purposes whose latest consent of the lead became another one. A lead that was split has

@@ -20,9 +20,9 @@ var ErrPooler = errors.New("a pooler in transaction or statement mode is between
 // other clients may take the session that would be shared.
 const poolerRounds = 8
 
-// CheckPooler returns ErrPooler if two connections share a session of the server, or one changes it. A pooler in session
-// mode never does that. It sets nothing, because other clients of a pooler would get the setting. It returns nil when it
-// cannot connect; the first use of the database has that error.
+// CheckPooler returns ErrPooler if two connections share a session of the server, or one changes it. A pooler in
+// session mode never does that. It sets nothing, because other clients of a pooler would get the setting. It returns
+// nil when it cannot connect; the first use of the database has that error.
 func CheckPooler(ctx context.Context, url string) error {
 	pool, err := pgxpool.ParseConfig(url) // parses the pool_ parameters, which the server rejects
 	if err != nil {
@@ -50,8 +50,8 @@ func CheckPooler(ctx context.Context, url string) error {
 		return fmt.Errorf("a second connection through the pooler: %w", err)
 	}
 	for range poolerRounds {
-		// Twice, because a pooler may take its sessions in turn. Then while the other connection is in a transaction, which
-		// keeps its session.
+		// Twice, because a pooler may take its sessions in turn. Then while the other connection is in a transaction,
+		// which keeps its session.
 		for _, step := range []struct {
 			conn            *pgx.Conn
 			session, before string

@@ -242,8 +242,8 @@ func TestStandby_RequiredWhileRunning(t *testing.T) {
 	require.NoError(t, <-waiting)
 }
 
-// awaitRequired waits until a commit waits for the standby, which ends later with the error. Commits wait only after the
-// checkpointer has read the setting.
+// awaitRequired waits until a commit waits for the standby, which ends later with the error. Commits wait only after
+// the checkpointer has read the setting.
 func awaitRequired(t *testing.T, pair *pgtest.Pair) (ended chan error) {
 	t.Helper()
 	conn := admin(t, pair)

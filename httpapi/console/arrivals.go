@@ -145,8 +145,8 @@ func (v *visit) arrival() (screen, error) { return v.arrivalScreen(false, nil, n
 // revealArrival shows the raw body of an arrival.
 func (v *visit) revealArrival() (screen, error) { return v.arrivalScreen(true, nil, nil) }
 
-// arrivalScreen shows the raw body of an arrival if it is revealed, or if the account's maskInConsole is off. The access
-// is recorded before the answer.
+// arrivalScreen shows the raw body of an arrival if it is revealed, or if the account's maskInConsole is off. The
+// access is recorded before the answer.
 func (v *visit) arrivalScreen(reveal bool, values map[string]string, faults field.Errors) (screen, error) {
 	mask, err := v.masker()
 	if err != nil {

@@ -66,8 +66,8 @@ type Gate interface {
 	Caller(r *http.Request) command.Caller
 	// Secure reports whether the browser uses HTTPS.
 	Secure(r *http.Request) bool
-	// BeginRequest counts a request with a session among those in flight, until done is called. The error reports that there
-	// are too many, in all or of the account.
+	// BeginRequest counts a request with a session among those in flight, until done is called. The error reports that
+	// there are too many, in all or of the account.
 	BeginRequest(r *http.Request, account string) (done func(), err error)
 	// Throttle counts a request of a kind against the quotas of an account. Charge charges the bytes that it has
 	// appended.

@@ -45,8 +45,8 @@ type queue struct {
 	days                                         map[time.Time]struct{} // of the rows' ids
 }
 
-// add adds a row for a message of an event. It is in the partition of its trigger's day: the event itself, or the request to replay
-// it.
+// add adds a row for a message of an event. It is in the partition of its trigger's day: the event itself, or the
+// request to replay it.
 func (q *queue) add(trigger ulid.ULID, webhookID string, m webhook.Message, generation int, e projection.Event) {
 	if q.days == nil {
 		q.days = map[time.Time]struct{}{}

@@ -92,8 +92,8 @@ type touchData struct {
 	Erased     bool                `json:"erased"` // always false: an erased person has no bodies
 }
 
-// consentData is a consent that an event changed, in the format of the API's consents. After a join or split, eventId is
-// that of the event that recorded it, which has the words.
+// consentData is a consent that an event changed, in the format of the API's consents. After a join or split, eventId
+// is that of the event that recorded it, which has the words.
 type consentData struct {
 	Purpose    string         `json:"purpose"`
 	Granted    *bool          `json:"granted"` // null: the lead has none of this purpose any more

@@ -41,8 +41,8 @@ type Executor interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// AcquireLease acquires a lease for the session, and reports whether the session has it now. In a transaction, the lease
-// is acquired at the commit, and no other session can acquire it before that.
+// AcquireLease acquires a lease for the session, and reports whether the session has it now. In a transaction, the
+// lease is acquired at the commit, and no other session can acquire it before that.
 func AcquireLease(ctx context.Context, session Querier, name string) (acquired bool, err error) {
 	err = session.QueryRow(ctx, `SELECT lease.acquire($1)`, name).Scan(&acquired)
 	return acquired, err
@@ -92,8 +92,8 @@ func NewLeases(config *pgx.ConnConfig) *Leases {
 
 // Lease is the exclusive right of one session to do a piece of work.
 type Lease struct {
-	// Context ends when the lease is lost or released, or when the context of Acquire is done. After a loss its cause is
-	// eventstore.ErrUnavailable.
+	// Context ends when the lease is lost or released, or when the context of Acquire is done. After a loss its cause
+	// is eventstore.ErrUnavailable.
 	Context context.Context
 	release func()
 }

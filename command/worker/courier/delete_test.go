@@ -96,7 +96,8 @@ func TestCourier_DeletedEndpoint(t *testing.T) {
 	})
 	for id, owner := range endpoints { // in random order
 		group.Go(func() error {
-			// The race: before, between and after the first attempts. Every endpoint causes more attempts than are awaited.
+			// The race: before, between and after the first attempts. Every endpoint causes more attempts than are
+			// awaited.
 			for awaited := rand.N(leads * 3); len(failing.got()) < awaited; {
 				if sleep := eventstore.Sleep(t.Context(), 5*time.Millisecond); sleep != nil {
 					return sleep

@@ -131,8 +131,8 @@ type RemainingValue struct {
 	Value string
 }
 
-// RemainingValues returns the campaign parameters of the touches of leads and of their visitors, sorted. Sealed values are left
-// out.
+// RemainingValues returns the campaign parameters of the touches of leads and of their visitors, sorted. Sealed values
+// are left out.
 func (d Database) RemainingValues(ctx context.Context, account string, leads []string) ([]RemainingValue, error) {
 	rows, err := d.Pool.Query(ctx, `
 		WITH arrival AS (

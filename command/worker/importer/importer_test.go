@@ -25,7 +25,8 @@ import (
 	"github.com/leadlog/leadlog/eventstore/storetest"
 )
 
-// failingStore fails the appends of leads with the numbers from, which counts from 1, up to until, and counts the others.
+// failingStore fails the appends of leads with the numbers from, which counts from 1, up to until, and counts the
+// others.
 type failingStore struct {
 	eventstore.Store
 	from, until    int64

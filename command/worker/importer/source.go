@@ -117,8 +117,8 @@ type Report struct {
 	Contacts  []string // why columns that become custom fields look like contacts
 }
 
-// Survey reads through the whole file once, by the settings of the account, so that nothing is imported from a file that
-// cannot be read to its end.
+// Survey reads through the whole file once, by the settings of the account, so that nothing is imported from a file
+// that cannot be read to its end.
 func (s *Source) Survey(settings account.State, now time.Time) (Report, error) {
 	s.rules = lead.RulesOf(settings, contact.File)
 	if s.encoding == nil {
